@@ -35,8 +35,8 @@ def test_help_names_every_command(fresh_cli):
         ("partition", ["--plot", "--save", "--compare", "--set", "--where"]),
         ("report", ["--out", "--figures", "--formats", "--columns", "--paper"]),
         ("watch", ["--web", "--port"]),
-        ("export", ["--format", "--out", "Example:"]),
-        ("predict", ["--json", "Example:"]),
+        ("export", ["--format", "--out", "Examples:"]),
+        ("predict", ["--json", "Examples:"]),
     ],
 )
 def test_help_of_a_command_names_the_options_of_the_contract(cli, command, options):

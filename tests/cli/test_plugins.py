@@ -138,6 +138,8 @@ def test_a_data_set_in_a_file_may_be_four_arrays(cli, tmp_path):
     (tmp_path / "own.py").write_text(code)
     chosen = ["--set", "dataset=own.py:points", "--set", "model=mlp", "--set", "partition=iid"]
     cli("run", *chosen, *SIZE, "--out", "mine").done()
+    counts = json.loads((tmp_path / "mine" / "partition.json").read_text())["counts"]
+    assert sum(map(sum, counts)) == 60
 
 
 def test_knobs_of_a_part_in_a_file_are_checked(cli, tmp_path):

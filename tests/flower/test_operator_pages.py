@@ -13,9 +13,8 @@ import tomli_w
 
 pytest.importorskip("flwr")
 from fedblade.flower import _processes, _x509, certificates
-from fedblade.flower._logs import rotate_logs
 from fedblade.flower._operator_pages import operator_pages
-from fedblade.flower._processes import ProcessFailed
+from fedblade.flower._processes import ProcessFailed, rotate_logs
 from fedblade.flower._record import FederationRecord, ProcessRecord
 from fedblade.flower.app_folder import AppFolder
 

@@ -10,7 +10,7 @@ from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
 from fedblade.runs import tuning_stages
-from fedblade.studies._cell_check import check_cell
+from fedblade.studies._measures import check_cell
 from support.all_presets import GRIDS, configs, lines, settled, shipped
 from support.for_every import for_every
 

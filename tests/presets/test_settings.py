@@ -5,7 +5,7 @@ import pytest
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import tuning_stages
-from fedblade.studies._cell_check import check_cell
+from fedblade.studies._measures import check_cell
 from fedblade.studies._reproduction import cell_name
 from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
 from support.for_every import for_every

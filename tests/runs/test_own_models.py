@@ -20,8 +20,9 @@ from fedblade.methods import Composition, compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
 from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages
+from fedblade.runs._client_records import spread
 from fedblade.runs._summary import summarise
-from fedblade.runs._tuning import GAPA_EPOCHS, measure_clients, spread
+from fedblade.runs._tuning import GAPA_EPOCHS, measure_clients
 from support.one_client import adapt_client
 
 KEYS = {

@@ -8,7 +8,7 @@ import pytest
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
 from fedblade.runs import Work, count_work, guess_work, load_config, prepare, training_split
 from fedblade.studies import Estimate, _estimate, _timing, estimate_cost
-from fedblade.studies._estimate import duration
+from fedblade.studies._estimate import time_in_words
 from fedblade.studies._timing import Speed, fit_costs, measure_speed
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
@@ -204,4 +204,4 @@ def test_an_estimate_says_what_it_is_based_on():
     ],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert time_in_words(seconds) == text

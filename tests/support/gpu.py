@@ -8,12 +8,22 @@ from pathlib import Path
 import pytest
 import torch
 
+_NEEDS_TRITON = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton for the kernels")
 NEEDS_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, which has the kernels"),
+    _NEEDS_TRITON,
 ]
 """Marks of a test that runs on a GPU alone."""
+KERNEL_DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""Where tests run kernels: without a GPU, Triton's interpreter computes them with NumPy (`tests/conftest.py`)."""
+NEEDS_KERNELS = [
+    pytest.mark.gpu if torch.cuda.is_available() else pytest.mark.thorough,
+    # The interpreter also computes the lanes that a mask leaves out.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    _NEEDS_TRITON,
+]
+"""Marks of a test of kernels, on a GPU or interpreted."""
 _began = time.monotonic()
 
 

@@ -35,9 +35,8 @@ def knobs_of(name: str) -> tuple[Knob, ...]:
     Values that a preset varies on purpose, in an ablation or a study of sensitivity, are left out.
     """
     composition, defaults = compose(name), dotted(knob_tables(name))
-    settings = {
-        each.name.removeprefix("method."): each for each in method_settings(composition.base, composition.added)
-    }
+    known = method_settings(composition.base, composition.added)
+    settings = {setting.name.removeprefix("method."): setting for setting in known}
     used = {paper: [defaults | table for table in tables] for paper, tables in _preset_settings().get(name, {}).items()}
     return tuple(
         Knob(

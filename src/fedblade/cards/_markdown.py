@@ -1,12 +1,12 @@
 """Cards as Markdown: one page per method, and an index."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fedblade.cards._card import Card, make_card
 from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, space_lines, wrapped
 from fedblade.config.literals import literal
 from fedblade.core.registry import methods
-from fedblade.results import Table, markdown_table
+from fedblade.results import markdown_texts
 
 INDEX = "README.md"
 _INTRODUCTION = f"""\
@@ -31,7 +31,7 @@ def index(cards: Sequence[Card]) -> str:
     """A table of methods, each with a link to its page."""
     rows = [(f"[{c.name}]({c.name}.md)", c.summary, _link(c.paper), _models(c), _extra(c), _state(c)) for c in cards]
     heading = ("method", "what it does", "paper", "model", "besides the model, in bytes", "state")
-    return f"{_INTRODUCTION}\n{_table(heading, rows)}\n"
+    return f"{_INTRODUCTION}\n{markdown_texts(heading, rows)}\n"
 
 
 def page(card: Card) -> str:
@@ -64,7 +64,7 @@ def _knobs(card: Card) -> str:
         (f"`{knob.key}`", knob.type, f"`{literal(knob.default)}`", presets_text(knob), knob.meaning)
         for knob in card.knobs
     ]
-    return _table(("knob", "type", "default", "presets that differ", "meaning"), rows)
+    return markdown_texts(("knob", "type", "default", "presets that differ", "meaning"), rows)
 
 
 def _space(card: Card) -> str:
@@ -75,16 +75,22 @@ def _space(card: Card) -> str:
 
 def _terms(card: Card) -> str:
     rows = [(f"`{term.name}`", term.strength + ("" if term.on else " (off)"), term.meaning) for term in card.terms]
-    return _table(("term", "strength", "what it is"), rows) if rows else "None."
+    return markdown_texts(("term", "strength", "what it is"), rows) if rows else "None."
 
 
 def _training(card: Card) -> str:
     who = "Every client trains in every round.\n\n" if card.participation == "all" else ""
     rows = [
-        (phase.model, ", ".join(phase.trains), phase.lasts, _codes(phase.terms), "; ".join(phase.remarks))
+        (
+            phase.model,
+            ", ".join(phase.trains),
+            phase.lasts,
+            " + ".join(f"`{name}`" for name in phase.terms),
+            "; ".join(phase.remarks),
+        )
         for phase in card.phases
     ]
-    return who + _table(("model", "trains", "for", "on", "remarks"), rows)
+    return who + markdown_texts(("model", "trains", "for", "on", "remarks"), rows)
 
 
 def _traffic(card: Card) -> str:
@@ -102,7 +108,7 @@ def _traffic(card: Card) -> str:
         rows += [(f"down, {when}", "exchange", f"{exchange.bytes_down:,} bytes")] if exchange.bytes_down else []
         rows += [(f"up, {when}", "exchange", payload_text(payload)) for payload in exchange.up]
     total = f"A client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up ({MODEL})."
-    simulated = f"{_table(('when', 'part', 'what'), rows)}\n\n{total}" if rows else "Nothing travels."
+    simulated = f"{markdown_texts(('when', 'part', 'what'), rows)}\n\n{total}" if rows else "Nothing travels."
     return f"{simulated}\n\nDeployed, {traffic.deployed}."
 
 
@@ -116,7 +122,7 @@ def _states_text(card: Card) -> str:
 
 
 def _personal(card: Card) -> str:
-    tuning = _table(("protocol", "training after the run"), list(card.own.tuning.items()))
+    tuning = markdown_texts(("protocol", "training after the run"), list(card.own.tuning.items()))
     return f"A client's personal model: {card.own.what}.\n\n{tuning}"
 
 
@@ -145,18 +151,9 @@ def _state(card: Card) -> str:
     return "; ".join(f"{side}: {', '.join(names)}" for side, names in kept.items() if names) or "–"
 
 
-def _codes(names: Iterable[str]) -> str:
-    return " + ".join(f"`{name}`" for name in names)
-
-
 def _link(paper: str) -> str:
     """A paper's identifier, as a link if it has a known prefix."""
     for prefix, address in _LINKS.items():
         if paper.startswith(prefix):
             return f"[{paper}]({address}{paper.removeprefix(prefix)})"
     return paper
-
-
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    return markdown_table(Table.of_texts(heading, list(rows), numeric=())).removesuffix("\n")

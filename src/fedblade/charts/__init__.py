@@ -5,7 +5,7 @@ from fedblade.charts._arrays import class_matrix, row_words
 from fedblade.charts._calibration import reliability_chart
 from fedblade.charts._classes import ClassMaps, class_accuracies, class_chart, confusion_maps, cosine_maps
 from fedblade.charts._clients import client_chart
-from fedblade.charts._crowd import MOST_BANDS, MOST_DRAWN, crowd_name, with_crowd, without_many_bands
+from fedblade.charts._crowd import MOST_DRAWN, crowd_name, with_crowd, without_many_bands
 from fedblade.charts._measures import (
     find_field,
     latest_values,
@@ -21,7 +21,6 @@ from fedblade.charts._spectra import feature_count, spectra
 from fedblade.charts._splits import Split, distinct_splits, partition_text
 
 __all__ = [
-    "MOST_BANDS",
     "MOST_DRAWN",
     "PERCENT",
     "SMALLEST_EIGENVALUE",

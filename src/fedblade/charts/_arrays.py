@@ -1,9 +1,8 @@
 """Arrays of the last diagnosed round: accuracy by class, bins of confidence, and class against class."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedblade.charts._model import Matrix
 from fedblade.results import (
@@ -84,14 +83,10 @@ def class_table(groups: Sequence[Group], whole: StoredArray, pooled: StoredArray
     if side is not None:
         return ClassTable(whole, side, 1, side)
     side = array_length(groups, pooled)
-    sizes = {_pooling(stored.get(pooled.within or "")) for stored in _diagnostics(groups)} - {None}
+    diagnostics = (stored for group in groups for run in group.counted for stored in run.diagnostics.values())
+    sizes = {_pooling(stored.get(pooled.within or "")) for stored in diagnostics} - {None}
     block, classes = (sizes.pop() if len(sizes) == 1 else None) or (1, 0)
     return ClassTable(pooled, side, block, classes) if side is not None and side == -(-classes // block) else None
-
-
-def _diagnostics(groups: Sequence[Group]) -> Iterator[Mapping[str, Any]]:
-    """What was stored beside single numbers, of all rounds of all runs."""
-    return (stored for group in groups for run in group.counted for stored in run.diagnostics.values())
 
 
 def _pooling(stored: object) -> tuple[int, int] | None:

@@ -17,14 +17,7 @@ from fedblade.charts._arrays import (
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.words import listing
-from fedblade.results import (
-    MOST_NAMED,
-    Group,
-    Snapshots,
-    Vector,
-    coverage_sentence,
-    snapshots,
-)
+from fedblade.results import MOST_NAMED, Group, Snapshots, StoredArray, Vector, coverage_sentence, snapshots
 
 _BY_CLASS = (
     "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A flat "
@@ -54,6 +47,8 @@ _CONFUSION_POOLED = (
     "to 100 %. The diagonal has the answers within the block, right ones and mistakes. A mark off the diagonal is a "
     "frequent mistake, and a strong column is a block that the model gives too often."
 )
+Squares = tuple[ClassTable, Snapshots, tuple[str, ...]]
+"""Class against class over rounds, with the names of the rows."""
 # Bytes of all stored maps of one kind, so that a hundred classes cost rounds and not megabytes.
 _ROOM, _MOST_ROUNDS = 200_000, 20
 
@@ -100,13 +95,13 @@ def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vec
 
 def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Cosines between class means over rounds, or None where no run has measured them."""
-    table = class_table(groups, COSINES, POOLED_COSINES)
-    shown = None if table is None else _squares(groups, table)
-    if table is None or shown is None:
+    squares = _squares(groups, COSINES, POOLED_COSINES)
+    if squares is None:
         return None
-    names = _row_names(groups, table)
-    pairs = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
-    alike = [f"{names[p[2]]} and {names[p[1]]} for {label} ({p[0]:.2f})" for label, p in pairs if p is not None]
+    table, shown, names = squares
+    alike = [
+        f"{names[c]} and {names[r]} for {label} ({value:.2f})" for label, value, r, c in _extremes(groups, squares)
+    ]
     reading = _COSINES if table.block == 1 else f"{_POOLED} {_COSINES_POOLED}"
     reading = reading.format(ideal=-1 / max(1, table.classes - 1), classes=table.classes, block=table.block)
     sentences = (reading, _last_round("Most alike", alike), coverage_sentence(groups, shown.last))
@@ -116,16 +111,14 @@ def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
 
 def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Answers by true class over rounds, or None where no run has measured them."""
-    table = class_table(groups, CONFUSION, POOLED_CONFUSION)
-    shown = None if table is None else _squares(groups, table)
-    if table is None or shown is None:
+    squares = _squares(groups, CONFUSION, POOLED_CONFUSION)
+    if squares is None:
         return None
-    names = _row_names(groups, table)
-    worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
+    table, shown, names = squares
     mistakes = [
-        f"{names[cell[1]]} taken for {names[cell[2]]} by {label} ({100 * cell[0]:.1f} %)"
-        for label, cell in worst
-        if cell is not None and cell[0] > 0
+        f"{names[r]} taken for {names[c]} by {label} ({100 * share:.1f} %)"
+        for label, share, r, c in _extremes(groups, squares)
+        if share > 0
     ]
     reading = _CONFUSION if table.block == 1 else f"{_POOLED} {_CONFUSION_POOLED}"
     reading = reading.format(classes=table.classes, block=table.block)
@@ -146,9 +139,18 @@ def rounds_within(side: int, groups: int) -> int:
     return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
 
 
-def _squares(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
+def _squares(groups: Sequence[Group], whole: StoredArray, pooled: StoredArray) -> Squares | None:
     """The squares over rounds, None where no run has one that can be read."""
-    return snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
+    table = class_table(groups, whole, pooled)
+    shown = None if table is None else snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
+    return None if table is None or shown is None else (table, shown, _row_names(groups, table))
+
+
+def _extremes(groups: Sequence[Group], squares: Squares) -> list[tuple[str, float, int, int]]:
+    """Label, value, row and column of the strongest cell off the diagonal at the last round, group by group."""
+    _, shown, names = squares
+    cells = ((group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True))
+    return [(label, *cell) for label, cell in cells if cell is not None]
 
 
 def _row_names(groups: Sequence[Group], table: ClassTable) -> tuple[str, ...]:

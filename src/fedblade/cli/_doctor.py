@@ -6,7 +6,11 @@ import platform
 
 import typer
 
-_EXTRAS = {"bench": "flwr", "data": "pyarrow", "onnx": "onnxscript"}
+_EXTRAS = {
+    "data": "pyarrow", "figures": "matplotlib", "pandas": "pandas", "onnx": "onnxscript", "flower": "flwr",
+    "tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "bench": "pfl",
+}  # fmt: skip
+"""A module of each extra, which is there only if the extra is installed."""
 
 
 def doctor() -> None:

@@ -27,9 +27,14 @@ _EXAMPLES = {
     "report": ("fedblade report runs", "fedblade report runs/a runs/b --out both.html --figures figures"),
     "watch": ("fedblade watch runs/first", "fedblade watch runs --web"),
     "bench": ("fedblade bench", "fedblade bench --json"),
-    "export": ("fedblade export runs/first --format onnx",),
-    "predict": ("fedblade predict runs/first photo.png",),
+    "export": ("fedblade export runs/first --format onnx --out model.onnx",),
+    "predict": (
+        "fedblade predict runs/first photo.png",
+        "fedblade predict runs/first digits/*.png",
+    ),
     "doctor": ("fedblade doctor",),
+    "flower sums": ("fedblade flower sums north.csv --client 0 --seed 0 --label outcome --out north.json",),
+    "flower agree": ("fedblade flower agree app north.json south.json west.json",),
 }
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedblade.cli import _options as opt
+
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of one finished run.")],
@@ -23,10 +25,7 @@ def export(
     onnx is for ONNX Runtime, torch is a program of torch.export, safetensors has the tensors alone.
 
     hub writes a folder with a model card; nothing is sent anywhere.
-
-    Example: fedblade export runs/mine --format onnx --out model.onnx
     """
-    from fedblade.cli._one_run import one_run
     from fedblade.runs import load
 
-    typer.echo(str(load(one_run(folder)).export(out, form)))
+    typer.echo(str(load(opt.one_run(folder)).export(out, form)))

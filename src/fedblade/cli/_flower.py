@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._examples import epilog
 from fedblade.cli._flower_admissions import admit, revoke
 from fedblade.cli._flower_machines import digest, join, node, serve
 from fedblade.cli._flower_tables import agree, sums
@@ -21,12 +22,9 @@ flower = typer.Typer(
     help="Deploy a run with Flower, or try it in a local federation on this machine.",
     no_args_is_help=True,
 )
-for command in (sums, agree, serve, join, node, digest, admit, revoke):
-    flower.command()(command)
 App = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app, made by `fedblade flower init`.")]
 
 
-@flower.command()
 def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for certificates and keys.")],
     host: Annotated[
@@ -65,7 +63,6 @@ def certs(
     typer.echo("\n".join(lines))
 
 
-@flower.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Empty or new folder for the app.")],
     source: opt.Source = None,
@@ -91,13 +88,16 @@ def init(
     typer.echo(str(folder))
 
 
-@flower.command()
 def up(
     folder: App,
     nodes: Annotated[
         int | None,
         typer.Option(
-            "--nodes", metavar="N", min=1, show_default=False, help="How many nodes share the clients; 4 or fewer."
+            "--nodes",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Nodes that share the clients; if left out 4, or one per client if there are fewer.",
         ),
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Run without TLS and without node keys.")] = False,
@@ -116,7 +116,6 @@ def up(
     typer.echo(f"run it: fedblade flower run {shown}  (or: FLWR_HOME={home} flwr run {shown})")
 
 
-@flower.command()
 def down(folder: App) -> None:
     """End all processes that `fedblade flower up` started."""
     from fedblade.flower.app_folder import find_app
@@ -125,7 +124,6 @@ def down(folder: App) -> None:
     typer.echo("ended" if down(find_app(folder)) else "nothing was running")
 
 
-@flower.command()
 def status(
     folder: App,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -144,7 +142,6 @@ def status(
     return 0 if status.ready else 1
 
 
-@flower.command()
 def run(
     folder: App,
     out: opt.Out = None,
@@ -206,3 +203,7 @@ def _print(status: "Status") -> None:
     for sentence in (pages if status.pages_port else "", *status.warnings, status.problem):
         if sentence:
             console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+for command in (init, up, run, status, down, sums, agree, certs, serve, digest, admit, revoke, join, node):
+    flower.command(epilog=epilog(f"flower {command.__name__}", command))(command)

@@ -43,8 +43,6 @@ def sums(
     These are sums over the training rows: the count, the mean and the deviation of each column of numbers, the
     categories of each column of text, and the names of the classes. The coordinator makes an agreement of the files of
     all hospitals: fedblade flower agree.
-
-    Example: fedblade flower sums north.csv --client 0 --seed 0 --label outcome --out north.json
     """
     from fedblade.core.errors import Misconfigured
     from fedblade.data.own_files import ReadSettings
@@ -74,8 +72,6 @@ def agree(
 
     It is the table flower.agreement of fedblade.toml, with mean and deviation of every column of numbers, the
     categories of every column of text, and the names of the classes. Nodes take it from the app that they have pinned.
-
-    Example: fedblade flower agree app north.json south.json west.json
     """
     from fedblade.flower.agreeing import agree
     from fedblade.flower.app_folder import CONFIG, find_app

@@ -119,6 +119,7 @@ def _table(split: "Parts", names: Sequence[str] | None) -> "Table":
 
 
 def _caption(split: "Parts") -> str | None:
+    """What the table leaves out, None where it is complete."""
     from fedblade.partitions import MOST_DRAWN
 
     hidden = []

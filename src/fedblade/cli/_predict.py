@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedblade.cli import _options as opt
+
 if TYPE_CHECKING:
     from fedblade.data import Expected
     from fedblade.runs import TrainedModel
@@ -26,14 +28,11 @@ def predict(
     """Print the label and its probability for each picture, or for each row of an array or a table.
 
     Inputs must be like those of training in size, channels and scale.
-
-    Example: fedblade predict runs/mine digits/*.png
     """
-    from fedblade.cli._one_run import one_run
     from fedblade.results import Table, text_table
     from fedblade.runs import load
 
-    rows = list(_predictions(load(one_run(folder)), inputs))
+    rows = list(_predictions(load(opt.one_run(folder)), inputs))
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return

@@ -58,9 +58,9 @@ def _take_clients(before: Mapping[str, Any], config: Raw, keys: Collection[str],
     divides = (named_before or "partition" in keys) and partition.get("name", GIVEN) != GIVEN
     knobs = [key for key in keys if key.startswith("partition.") and key != "partition.seed"]
     if divides or knobs:
-        setting = knobs[0] if knobs else f"partition = '{partition['name']}'"
+        refused = knobs[0] if knobs else f"partition = '{partition['name']}'"
         raise Misconfigured(
-            f"{setting} is for dividing one data set, and these data come from {plural(len(names), 'client')} "
+            f"{refused} is for dividing one data set, and these data come from {plural(len(names), 'client')} "
             f"({short_listing(names)}). Leave it out, or give all samples as one data set."
         )
     config["partition"] = {"name": GIVEN} | {key: value for key, value in partition.items() if key == "seed"}

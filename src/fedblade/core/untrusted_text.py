@@ -16,6 +16,11 @@ def short_repr(value: object) -> str:
     return _item_repr(value)
 
 
+def is_number(value: object, most: float) -> bool:
+    """Whether a value is a number between -most and most; JSON also has NaN, infinity and integers of any length."""
+    return type(value) in (int, float) and -most <= value <= most  # type: ignore[operator]
+
+
 def printable(text: str, most: int) -> str:
     """The first `most` characters of a text; characters that would act on a terminal are escaped."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:most])

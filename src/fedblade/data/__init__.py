@@ -1,11 +1,12 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
 from fedblade.data._clients import ClientData
-from fedblade.data._dataset import Array, Dataset, Part, to_samples
+from fedblade.data._dataset import Dataset, Part, to_samples
 from fedblade.data._given_files import INPUT_ENDINGS, TABLE_ENDINGS, Expected, given_files, read_given
 from fedblade.data._hub import allow_downloads
 from fedblade.data._load import load
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
+from fedblade.data._source import Array
 from fedblade.data._spec import VARIABLE, cache_root
 from fedblade.data._status import find_spec, status
 from fedblade.data._user import as_dataset

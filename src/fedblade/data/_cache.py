@@ -22,7 +22,7 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
-from fedblade.data._digest import num_workers
+from fedblade.core.machine import cores
 from fedblade.data._progress import bar
 from fedblade.data._source import PARTS, Array, Source, in_order
 from fedblade.data._store import ArrayFile, PartWriter
@@ -148,7 +148,7 @@ def _build(folder: Path, name: str, source: Source, measure: bool) -> None:
         with bar(f"decoding {name}", source.total) as advance:
             for part in PARTS:
                 with PartWriter(temporary, part, groups, measure=measure and part == "train") as writer:
-                    for block in in_order(source.read(part), num_workers()):
+                    for block in in_order(source.read(part), cores()):
                         writer.add(block)
                         advance(len(block.labels))
                 if not len(writer):

@@ -189,14 +189,10 @@ def label_column(cells: Sequence[str], place: ColumnPlace, *, as_names: bool) ->
             whole = None
         if whole is not None and "_" not in "".join(cells):
             return whole
-        fraction = next((i for i, cell in enumerate(cells) if not _is_whole(cell)), 0)
+        fraction = next((i for i, cell in enumerate(cells) if not cell.lstrip("+-").isdigit()), 0)
         if all(map(is_number, cells)):
             raise QuotesData(
                 f"{place.cell(fraction)} is the label {cells[fraction]!r}; expected whole numbers or names of classes. "
                 f"Write the labels without a point, or take them as names: dataset.categories={place.name}."
             )
     return np.array(cells)
-
-
-def _is_whole(cell: str) -> bool:
-    return cell.lstrip("+-").isdigit()

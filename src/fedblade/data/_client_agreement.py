@@ -7,8 +7,9 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.words import listing
-from fedblade.data._dataset import Array, Dataset
+from fedblade.data._dataset import Dataset
 from fedblade.data._own_samples import OwnSamples
+from fedblade.data._source import Array
 
 _SHOWN = 200
 """Characters of a fact that an error shows."""

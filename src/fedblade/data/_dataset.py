@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +9,9 @@ import torch
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.samples import Augment, Reader, Samples
+from fedblade.data._source import Array
 from fedblade.data.table_encoding import TableEncoding
 
-Array = npt.NDArray[Any]
-"""A NumPy array of any type and shape."""
 _PIECE = 4096
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,17 +9,12 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
+from fedblade.core.machine import cores
 from fedblade.data._progress import bar
 
-_CHUNK = 1 << 20
 # Two changes of a file within the resolution of the clock leave the same times. So the digest of a file that was
 # changed a moment ago is not stored.
 SETTLED_SECONDS = 2.0
-
-
-def num_workers() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def digest_files(root: Path, files: Sequence[Path], memory: Path) -> str:
@@ -49,27 +43,21 @@ def digest_files(root: Path, files: Sequence[Path], memory: Path) -> str:
 
 def _hash_all(root: Path, files: Sequence[Path]) -> str:
     total = hashlib.sha256()
-    with bar("checking files", len(files)) as advance, ThreadPoolExecutor(num_workers()) as pool:
+    with bar("checking files", len(files)) as advance, ThreadPoolExecutor(cores()) as pool:
         for file, digest in zip(files, pool.map(hash_file, files), strict=True):
-            total.update(f"{_name_below(root, file)}\0{digest}\n".encode())
+            name = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+            total.update(f"{name}\0{digest}\n".encode())
             advance(1)
     return total.hexdigest()
 
 
-def _name_below(root: Path, file: Path) -> str:
-    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
-
-
 def hash_file(file: Path) -> str:
     """SHA-256 of one file."""
-    digest = hashlib.sha256()
     try:
         with file.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(file, error) from error
-    return digest.hexdigest()
 
 
 def _unreadable(file: Path, error: OSError) -> Misconfigured:

@@ -83,12 +83,12 @@ def find_test_folder(root: Path) -> Path | None:
     return next((root / name for name in TEST_NAMES if (root / name).is_dir()), None)
 
 
-def read_folders(root: Path, fit: Fit, classes: Sequence[str] = ()) -> Source | None:
+def read_folders(root: Path, fit: Fit) -> Source | None:
     """The layout train/CLASS/*.png and test/CLASS/*.png (or val/…); None for another layout."""
     test = find_test_folder(root)
     if not (root / "train").is_dir() or test is None:
         return None
-    names = tuple(classes) or class_folders(root / "train")
+    names = class_folders(root / "train")
     if not names or not (root / "train" / names[0]).is_dir():
         return None
     return picture_source(root, labelled_parts(root / "train", test, names), fit, names)

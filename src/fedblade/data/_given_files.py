@@ -56,7 +56,8 @@ def given_files(paths: Sequence[Path], endings: Collection[str] = INPUT_ENDINGS)
         found = [file for file in below if path.is_file() or file.suffix.lower() in endings]
         if not found:
             raise Misconfigured(
-                f"the folder '{path}' holds no file that this model reads ({_listed(endings)}). Check the folder."
+                f"the folder '{path}' holds no file that this model reads ({', '.join(sorted(endings))}). Check the "
+                f"folder."
             )
         files += found
     return files
@@ -77,10 +78,6 @@ def read_given(file: Path, expected: Expected) -> tuple[Array, list[str]]:
     if array.dtype.kind not in "biuf":
         raise Misconfigured(f"'{file}' has an array of type {array.dtype}; expected numbers, as in training.")
     return array, [f"{file}[{row}]" for row in range(len(array))]
-
-
-def _listed(endings: Collection[str]) -> str:
-    return ", ".join(sorted(endings))
 
 
 def _read_array(file: Path) -> Array:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedblade.core.streams import Stream, Streams
-from fedblade.data._dataset import Array
 from fedblade.data._own_samples import OwnSamples
+from fedblade.data._source import Array
 
 _EVERY = 5
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.data._digest import hash_file
-from fedblade.data._extras import need
 from fedblade.data._spec import Hub
 
 _allowed: ContextVar[bool] = ContextVar("downloads_allowed", default=False)
@@ -35,11 +35,12 @@ def download(name: str, hub: Hub, target: Path) -> None:
 
     An interrupted download continues where it stopped: complete files are kept in a folder beside `target`.
     """
-    library = need("huggingface_hub", "huggingface_hub", f"downloading dataset '{name}'")
+    library = need("huggingface_hub", "data", "huggingface_hub", f"downloading dataset '{name}'")
     partial = target.with_name(f"{target.name}.partial")
     try:
         info = library.HfApi().dataset_info(hub.repository, files_metadata=True)
-        files = [file for file in info.siblings if _matches(file.rfilename, hub)]
+        wanted = [any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in hub.patterns) for file in info.siblings]
+        files = [file for file, is_wanted in zip(info.siblings, wanted, strict=True) if is_wanted]
         for file in files:
             library.hf_hub_download(
                 hub.repository, file.rfilename, repo_type="dataset", revision=info.sha, local_dir=partial
@@ -58,10 +59,6 @@ def download(name: str, hub: Hub, target: Path) -> None:
     for file in files:
         _check(partial / file.rfilename, file, hub)
     partial.rename(target)
-
-
-def _matches(file: str, hub: Hub) -> bool:
-    return any(fnmatch.fnmatch(file, pattern) for pattern in hub.patterns)
 
 
 def _check(path: Path, remote: Any, hub: Hub) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._extras import need
+from fedblade.core.extras import need
 from fedblade.data._source import Array, Block, Task
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
@@ -55,7 +55,7 @@ class Picture:
 def common_size(pictures: Sequence[Picture]) -> int:
     """The side of square pictures of one size. Of many pictures some are looked at, from the first to the last."""
     seen = pictures[:: -(-len(pictures) // _LOOKED_AT)]
-    sizes = Counter(map(_size_text, seen))
+    sizes = Counter("{}×{}".format(*_size(picture)) for picture in seen)
     width, height = _size(pictures[0])
     if len(sizes) == 1 and width == height:
         return width
@@ -72,10 +72,6 @@ def _size(picture: Picture) -> tuple[int, int]:
     with _open(picture) as image:
         width, height = image.size
     return int(width), int(height)
-
-
-def _size_text(picture: Picture) -> str:
-    return "{}×{}".format(*_size(picture))
 
 
 def picture_shape(picture: Picture) -> tuple[tuple[int, int], str]:
@@ -95,7 +91,7 @@ def formats_of(pictures: Iterable[Picture]) -> str:
 
 
 def _open(picture: Picture) -> Any:
-    pillow = need("PIL.Image", "pillow", "reading pictures")
+    pillow = need("PIL.Image", "data", "pillow", "reading pictures")
     try:
         return pillow.open(picture.data if isinstance(picture.data, Path) else io.BytesIO(picture.data))
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
@@ -121,7 +117,7 @@ def decode(picture: Picture, fit: Fit) -> Array:
 
 
 def _resize(image: Any, picture: Picture, fit: Fit) -> Any:
-    pillow = need("PIL.Image", "pillow", "reading pictures")
+    pillow = need("PIL.Image", "data", "pillow", "reading pictures")
     size, (width, height) = fit.size, image.size
     if fit.how == "as_is":
         return image

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.data._cells import (
     ColumnPlace,
     category_column,
@@ -17,7 +18,6 @@ from fedblade.data._cells import (
     text_column,
 )
 from fedblade.data._columns import holds_bytes
-from fedblade.data._extras import need
 from fedblade.data._own_samples import OwnSamples, ReadSettings
 from fedblade.data._source import Array
 from fedblade.data._table_columns import check_settings, table_samples
@@ -27,7 +27,7 @@ _PURPOSE = "reading parquet files"
 
 def read_parquet(path: Path, settings: ReadSettings) -> OwnSamples:
     """The table of a parquet file. The index that pandas writes beside the columns is left out."""
-    parquet = need("pyarrow.parquet", "pyarrow", _PURPOSE)
+    parquet = need("pyarrow.parquet", "data", "pyarrow", _PURPOSE)
     try:
         with parquet.ParquetFile(path) as file:
             header = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
@@ -49,13 +49,13 @@ def read_parquet(path: Path, settings: ReadSettings) -> OwnSamples:
 
 def _column(values: Any, place: ColumnPlace, settings: ReadSettings) -> Array:
     """A column of a fitting type as numbers or text."""
-    types, kind = need("pyarrow.types", "pyarrow", _PURPOSE), values.type
+    types, kind = need("pyarrow.types", "data", "pyarrow", _PURPOSE), values.type
     if types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_decimal(kind):
         if place.name in settings.categories:
             return category_column(_texts(values))
-        numbers = values.cast(need("pyarrow", "pyarrow", _PURPOSE).float64(), safe=False).to_numpy()
+        numbers = values.cast(need("pyarrow", "data", "pyarrow", _PURPOSE).float64(), safe=False).to_numpy()
         return finite(np.asarray(numbers, dtype=np.float64), place)
     if types.is_temporal(kind):
         raise refused_date(str(values[0].as_py()), place, 0)
@@ -76,7 +76,7 @@ def _texts(values: Any) -> list[str]:
 
 def _labels(values: Any, place: ColumnPlace, settings: ReadSettings) -> Array:
     """Labels: integers as they are, else names. Numbers with a point are refused."""
-    types, kind = need("pyarrow.types", "pyarrow", _PURPOSE), values.type
+    types, kind = need("pyarrow.types", "data", "pyarrow", _PURPOSE), values.type
     if types.is_integer(kind) and values.null_count == 0 and place.name not in settings.categories:
         return np.asarray(values.to_numpy())
     cells = values.to_pylist()

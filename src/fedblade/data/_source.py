@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fedblade.core.errors import Misconfigured
 
 Array = npt.NDArray[Any]
+"""A NumPy array of any type and shape."""
 Ints = npt.NDArray[np.int64]
 PartName = Literal["train", "test"]
 PARTS: tuple[PartName, PartName] = ("train", "test")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.data._columns import Columns, check_type, holds_bytes, names_in, pick
-from fedblade.data._extras import need
 from fedblade.data._pictures import Fit, Picture, decode_all, formats_of
 from fedblade.data._source import PartName, Source, Task, refuse_twins, stored_in
 
@@ -139,13 +139,13 @@ class _Table:
 
     @staticmethod
     def open(path: Path, columns: Columns) -> "_Table":
-        parquet = need("pyarrow.parquet", "pyarrow", "reading parquet files")
+        parquet = need("pyarrow.parquet", "data", "pyarrow", "reading parquet files")
         try:
             with parquet.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
         except (OSError, ValueError) as error:
             raise _damaged(path, error) from error
-        types = need("pyarrow.types", "pyarrow", "reading parquet files")
+        types = need("pyarrow.types", "data", "pyarrow", "reading parquet files")
         pictures = [field.name for field in schema if holds_bytes(field.type, types)]
         labels = [field.name for field in schema if types.is_integer(field.type)]
         image = pick(path, "image", columns.image, pictures, ("image", "img"))
@@ -158,7 +158,7 @@ class _Table:
 
     def batches(self, rows: int = _ROWS, image: bool = True) -> Iterator[list[Picture]]:
         """Encoded pictures with labels, at most `rows` at a time (`image=False`: labels only)."""
-        parquet = need("pyarrow.parquet", "pyarrow", "reading parquet files")
+        parquet = need("pyarrow.parquet", "data", "pyarrow", "reading parquet files")
         wanted = [self.label] + ([f"{self.image}.bytes" if self.nested else self.image] if image else [])
         row = 0
         try:

@@ -6,11 +6,12 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural
-from fedblade.data._dataset import Array, Dataset
+from fedblade.data._dataset import Dataset
 from fedblade.data._frames import read_frames
 from fedblade.data._hold_out import held_out_note
 from fedblade.data._hub_datasets import read_hub
 from fedblade.data._own_samples import OwnSamples
+from fedblade.data._source import Array
 from fedblade.data._user_arrays import NAMES, arrays_dataset, as_array
 from fedblade.data._user_datasets import is_torch_dataset, read_items, split_items
 from fedblade.data._user_labels import Numbering, number_labels

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._dataset import Array, Dataset, Part
+from fedblade.data._dataset import Dataset, Part
+from fedblade.data._source import Array
 from fedblade.data._user_datasets import Items, RandomItems, reading_notes
 from fedblade.data._user_inputs import input_layout
 from fedblade.data._user_labels import Numbering, number_labels

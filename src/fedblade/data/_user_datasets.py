@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.data._dataset import Array
 from fedblade.data._hold_out import held_out_positions
+from fedblade.data._source import Array
 from fedblade.data._user_inputs import InputLayout
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._dataset import Array
+from fedblade.data._source import Array
 
 _CHANNELS = (1, 3, 4)
 _PIXEL = 255.0

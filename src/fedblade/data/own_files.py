@@ -14,12 +14,13 @@ from typing import cast
 from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural
 from fedblade.data._client_values import naming
-from fedblade.data._dataset import Array, Dataset
+from fedblade.data._dataset import Dataset
 from fedblade.data._hold_out import held_out_note, hold_out_test
 from fedblade.data._own_samples import OwnSamples, ReadSettings
 from fedblade.data._read_csv import read_csv
 from fedblade.data._read_npz import read_npz
 from fedblade.data._read_parquet import read_parquet
+from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
 from fedblade.data._user_arrays import arrays_dataset
 from fedblade.data._user_labels import Numbering, number_by_names, number_labels

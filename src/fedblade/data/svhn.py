@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.core.registry import datasets
 from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
-from fedblade.data._extras import need
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
 from fedblade.data._source import Block, PartName, Source, Task, refuse_twins, stored_in
@@ -41,7 +41,7 @@ def _read_mat(root: Path) -> Source | None:
 
 def _decode(file: Path) -> Block:
     """X [32, 32, 3, n] and y [n, 1], where the label 10 stands for the digit 0."""
-    matlab = need("scipy.io", "scipy", "reading .mat files")
+    matlab = need("scipy.io", "data", "scipy", "reading .mat files")
     try:
         stored = matlab.loadmat(file, variable_names=("X", "y"))
         pixels, labels = stored["X"], stored["y"].reshape(-1).astype(np.int64)

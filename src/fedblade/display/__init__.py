@@ -4,7 +4,6 @@
 is a run's row of such a frame.
 """
 
-from fedblade.display._display import Display
-from fedblade.display._frames import data_frame, summary_row
+from fedblade.display._display import Display, data_frame, summary_row
 
 __all__ = ["Display", "data_frame", "summary_row"]

@@ -1,10 +1,11 @@
-"""The base class of what runs give in Python: results, comparisons and sweeps."""
+"""The base class of what runs give in Python: results, comparisons and sweeps. Frames of pandas for their numbers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedblade.core.extras import need
 from fedblade.figures import plot_groups
 from fedblade.report import notebook_html, write_report
 from fedblade.results import RunRecord, Table, group_runs
@@ -55,3 +56,14 @@ class Display(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return notebook_html(self._title(), self._tables(), group_runs(self._records()))
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
+    """A frame with a row for each mapping; a column has missing values where a row lacks its name."""
+    frame: DataFrame = need("pandas", "pandas", "pandas", "to_pandas()").DataFrame(list(rows))
+    return frame
+
+
+def summary_row(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers and texts of a summary, without its lists and tables."""
+    return {key: value for key, value in summary.items() if not isinstance(value, Mapping | list | tuple)}

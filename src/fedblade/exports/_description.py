@@ -1,4 +1,4 @@
-"""What a program must know to use an exported model: inputs, preprocessing, output and classes, as plain values."""
+"""What a program must know to use an exported model, as plain values, without the folders of this machine."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.exports._network import TrainedNetwork
-from fedblade.exports._sharing import shareable, without_folders
 from fedblade.results import RunRecord
 
 KEY = "fedblade"
@@ -24,7 +23,7 @@ def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[s
         "version": 1,
         "input": {
             "name": "inputs",
-            "dtype": str(network.input_dtype).removeprefix("torch."),
+            "dtype": network.dtype_name,
             "shape": ["batch", *facts["input_shape"]],
             "shape_of_training_data": None if given is None else ["batch", *given],
         },
@@ -49,6 +48,27 @@ def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[s
 def as_json(description: Mapping[str, Any]) -> str:
     """The description as the text of a file."""
     return json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+
+
+def shareable(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as others may see them, without the folders of this machine.
+
+    Paths of data are left out; a reference to a file, such as `/home/me/mine.py:net`, loses its folders.
+    """
+    return {key: _shareable_value(value) for key, value in table.items() if key != "path"}
+
+
+def without_folders(text: str) -> str:
+    """The text behind the last separator of folders."""
+    return text.replace("\\", "/").rpartition("/")[2]
+
+
+def _shareable_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return shareable(value)
+    if isinstance(value, list | tuple):
+        return [_shareable_value(item) for item in value]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def _without_empty(table: object) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.files import write_file
@@ -13,8 +13,6 @@ from fedblade.exports._hub import write_hub_folder
 from fedblade.exports._network import TrainedNetwork
 from fedblade.results import RunRecord
 
-Format = Literal["safetensors", "torch", "onnx", "hub"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: Mapping[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx", "hub": "-hub"}
 _CONTENT: Mapping[str, Callable[[TrainedNetwork, Mapping[str, Any]], bytes]] = {
     "safetensors": safetensors_bytes,
@@ -29,8 +27,8 @@ def export_model(network: TrainedNetwork, path: Path | None, form: str) -> Path:
     A file gets a description of the same name with the ending `.json` beside it. Without `path` the name is that of
     the run, in the working directory.
     """
-    if form not in FORMATS:
-        raise Misconfigured(f"there is no format '{form}'.{nearest(form, FORMATS)}")
+    if form not in _ENDINGS:
+        raise Misconfigured(f"there is no format '{form}'.{nearest(form, tuple(_ENDINGS))}")
     run = network.read_record()
     require_global_model(run)
     if path is None:

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save
 from torch.export import Dim, ExportedProgram
 
-from fedblade.core.errors import MissingExtra, RunFailed
+from fedblade.core.errors import RunFailed
+from fedblade.core.extras import need
 from fedblade.exports._description import KEY
 from fedblade.exports._network import FromStoredInputs, TrainedNetwork
 
@@ -35,7 +36,9 @@ def torch_bytes(network: TrainedNetwork, description: Mapping[str, Any]) -> byte
 
 def onnx_bytes(network: TrainedNetwork, description: Mapping[str, Any]) -> bytes:
     """An ONNX graph of stored inputs, with the description among its metadata."""
-    _need_onnx()
+    # torch's exporter imports both itself.
+    for package in ("onnx", "onnxscript"):
+        need(package, "onnx", package, "an export to ONNX")
     with _quiet_exporter():
         exported = torch.onnx.export(
             _program(network), dynamo=True, external_data=False, verbose=False,
@@ -49,15 +52,6 @@ def onnx_bytes(network: TrainedNetwork, description: Mapping[str, Any]) -> bytes
     entry.key, entry.value = KEY, json.dumps(description)
     content: bytes = proto.SerializeToString()
     return content
-
-
-def _need_onnx() -> None:
-    """Refuse where the extra is missing. Both packages are imported by torch's exporter itself."""
-    for package in ("onnx", "onnxscript"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtra(package, "onnx", "an export to ONNX") from error
 
 
 def _program(network: TrainedNetwork) -> ExportedProgram:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_file
-from fedblade.exports._description import as_json, describe
+from fedblade.exports._description import as_json, describe, shareable
 from fedblade.exports._formats import safetensors_bytes, torch_bytes
 from fedblade.exports._model_card import model_card
 from fedblade.exports._network import TrainedNetwork
-from fedblade.exports._sharing import shareable
 from fedblade.results import RunRecord
 
 TENSORS, PROGRAM, CONFIG, PREPROCESSING, CARD = (

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fedblade._version import __version__
 from fedblade.config.literals import literal
 from fedblade.core.nested import dotted
+from fedblade.exports._description import shareable, without_folders
 from fedblade.exports._network import TrainedNetwork
 from fedblade.exports._payload_table import payload_section
-from fedblade.exports._sharing import shareable, without_folders
 from fedblade.exports._spread import spread_over_clients, spread_over_seeds
-from fedblade.results import RunRecord, Table, markdown_table, over_last_rounds, percent
+from fedblade.results import RunRecord, markdown_texts, over_last_rounds, percent
 
 _MOST_NAMES = 100
 _TASKS = {1: "tabular-classification", 3: "image-classification"}
@@ -37,18 +37,18 @@ takes normalised inputs."""
 def model_card(network: TrainedNetwork, run: RunRecord) -> str:
     """The card. The licence is left to whoever publishes the model."""
     method, dataset, model = (without_folders(run.part(kind)) for kind in ("method", "dataset", "model"))
-    shape, dtype = ["batch", *network.facts["input_shape"]], str(network.input_dtype).removeprefix("torch.")
-    load = _LOAD.format(shape=f"[{', '.join(map(str, shape))}]", dtype=dtype)
+    shape = ", ".join(map(str, ("batch", *network.facts["input_shape"])))
+    versions = run.summary.get("versions", {})
     sections = {
-        "How to load it": load,
+        "How to load it": _LOAD.format(shape=f"[{shape}]", dtype=network.dtype_name),
         "Inputs and classes": _inputs(network),
         "Data": _data(run, dataset),
         "Training": _training(run),
         "Accuracy": _accuracy(run),
         "What left the clients": payload_section(run),
         "Limits": _limits(run),
-        "How it was made": f"With fedblade {run.summary.get('versions', {}).get('fedblade', __version__)}, torch "
-        f"{run.summary.get('versions', {}).get('torch', '?')}, seed {run.seed}. The same settings and data on the same "
+        "How it was made": f"With fedblade {versions.get('fedblade', __version__)}, torch "
+        f"{versions.get('torch', '?')}, seed {run.seed}. The same settings and data on the same "
         f"kind of machine give the same model.",
     }
     title = f"# {method} on {dataset}\n\nThe model `{model}`, trained with federated learning by the method `{method}`."
@@ -98,7 +98,7 @@ def _data(run: RunRecord, dataset: str) -> str:
     lines = [f"Data set `{dataset}`{f' ({run.pictures})' if run.pictures else ''}."]
     lines.append(f"The clients' samples were divided by the partition `{run.part('partition')}`.")
     if skew is not None:
-        lines += [skew.sentence(), _table(("label skew", "value"), skew.facts())]
+        lines += [skew.sentence(), markdown_texts(("label skew", "value"), skew.facts())]
     return "\n\n".join(lines)
 
 
@@ -115,7 +115,7 @@ def _training(run: RunRecord) -> str:
         for key, value in dotted({name: config[name] for name in sections if name in config}).items()
         if value != "none"
     ]
-    return f"{text}\n\n{_table(('setting', 'value'), rows)}"
+    return f"{text}\n\n{markdown_texts(('setting', 'value'), rows)}"
 
 
 def _accuracy(run: RunRecord) -> str:
@@ -127,7 +127,7 @@ def _accuracy(run: RunRecord) -> str:
         ("final model", f"{percent(run.final_accuracy)} %"),
         (f"mean of {rounds}", f"{percent(run.last10_accuracy)} %"),
     ]
-    parts = [f"Measured on {measured}.", _table((f"accuracy of this model, seed {run.seed}", "value"), rows)]
+    parts = [f"Measured on {measured}.", markdown_texts((f"accuracy of this model, seed {run.seed}", "value"), rows)]
     seeds, clients = spread_over_seeds(run), spread_over_clients(run)
     parts.append(
         f"Over seeds: {seeds}." if seeds else "One seed: how much the accuracy varies over seeds is not known."
@@ -151,7 +151,3 @@ def _limits(run: RunRecord) -> str:
 
 def _short(values: Sequence[float]) -> str:
     return f"[{', '.join(f'{value:g}' for value in values)}]"
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown_table(Table.of_texts(heading, rows, ())).rstrip()

@@ -39,6 +39,11 @@ class TrainedNetwork:
         return dtype
 
     @property
+    def dtype_name(self) -> str:
+        """The name of this type, such as `float32`."""
+        return str(self.input_dtype).removeprefix("torch.")
+
+    @property
     def class_names(self) -> list[str]:
         """The names of the classes in the order of the logits."""
         return class_names(self.facts)

@@ -6,7 +6,7 @@ from typing import Any
 from fedblade.config.run_config import complete_config
 from fedblade.core.errors import FedbladeError
 from fedblade.core.sums import Sum
-from fedblade.results import RunRecord, Table, finite_number, markdown_table, size
+from fedblade.results import RunRecord, finite_number, markdown_texts, size
 
 _DEPLOYED = "flower"
 _MEANING = {
@@ -35,13 +35,11 @@ def payload_section(run: RunRecord) -> str:
             "this method would send the sums below. Samples and labels would stay."
         )
     rows = _rows(run.config)
-    table = (
-        "" if rows is None else markdown_table(Table.of_texts(("sum", "when", "how it is combined", "what"), rows, ()))
-    )
+    table = "" if rows is None else markdown_texts(("sum", "when", "how it is combined", "what"), rows)
     up = finite_number(run.summary.get("bytes_up"))
     total = "" if up is None else f"All clients together sent {size(up)} in {run.rounds_done} rounds."
     once = "Before the first round, each node tells its number of samples of each class and the shape of a sample."
-    return "\n\n".join(part for part in (place, table.rstrip(), total, once) if part)
+    return "\n\n".join(part for part in (place, table, total, once) if part)
 
 
 def _rows(config: Mapping[str, Any]) -> list[tuple[str, str, str, str]] | None:
@@ -50,9 +48,9 @@ def _rows(config: Mapping[str, Any]) -> list[tuple[str, str, str, str]] | None:
         method = complete_config(config).build_method()
     except FedbladeError:
         return None
-    rows = [_row(each, "each round") for each in method.sums]
+    rows = [_row(payload, "each round") for payload in method.sums]
     for exchange in method.exchanges:
-        rows += [_row(each, _WHEN[exchange.when]) for each in exchange.sums]
+        rows += [_row(payload, _WHEN[exchange.when]) for payload in exchange.sums]
     return rows
 
 

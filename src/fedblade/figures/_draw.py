@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedblade.charts import LinePanel, MatrixPanel, Panel
 from fedblade.charts.palette import NEGATIVE, POSITIVE
-from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.core.files import write_file
 from fedblade.figures._lines import draw_lines
 from fedblade.figures._style import DPI, FORMATS, LETTERS_PER_INCH, METADATA, ONE_COLUMN, RC, STEPS, WIDTHS
@@ -28,11 +29,7 @@ _SHARE_OF_HEIGHT = 0.8
 
 def need_matplotlib() -> Any:
     """The package, or an error that says how to install it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "figures", "drawing figures for papers") from error
-    return matplotlib
+    return need("matplotlib", "figures", "matplotlib", "drawing figures for papers")
 
 
 def draw(panels: Sequence[Panel], width: float, make_figure: "Callable[[float], Figure] | None" = None) -> "Figure":
@@ -147,10 +144,6 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
             ax.set_ylabel(textwrap.fill(panel.y.label, up))
         if left is not None and panel.shared and panel.shared == left.shared:
             ax.tick_params(labelleft=False)
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def check_formats(formats: Sequence[str]) -> None:

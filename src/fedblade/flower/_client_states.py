@@ -110,13 +110,10 @@ def make_run_folder(folder: Path) -> None:
         os.utime(folder)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    runs = sorted(filter(_is_run_folder, folder.parent.iterdir()), key=_last_use) if is_new else []
+    beside = (path for path in folder.parent.iterdir() if _RUN_FOLDER.fullmatch(path.name) and path.is_dir())
+    runs = sorted(beside, key=_last_use) if is_new else []
     for old in runs[:-_MAX_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _is_run_folder(path: Path) -> bool:
-    return _RUN_FOLDER.fullmatch(path.name) is not None and path.is_dir()
 
 
 def _last_use(folder: Path) -> float:

@@ -29,14 +29,7 @@ from fedblade.flower._node_setup import (
 )
 from fedblade.flower._salted_digest import salted_digest
 from fedblade.flower.agreement import Agreement
-from fedblade.runs import (
-    Setup,
-    compute_settings,
-    measured_client,
-    plan_phases,
-    revisions_of,
-    tuning_stages,
-)
+from fedblade.runs import Setup, compute_settings, measured_client, plan_phases, revisions_of, tuning_stages
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Processes of a federation or of a node: how they are started, found and ended.
+"""Processes of a federation or of a node: how they are started, found and ended, and how their logs stay small.
 
 Every such process has the folder of the federation or node in its environment, and every process that one of them
 starts inherits it. This finds all of them, also processes that Flower detaches, and no process of anybody else, even if
@@ -43,6 +43,8 @@ _KILL_SECONDS = 5.0
 _MAX_PASSES = 5
 GRACE_SECONDS = 10.0
 """How long a process may take to end after SIGTERM."""
+LARGEST_LOG = 10_000_000
+"""Bytes of a log after which it is put aside; one earlier part is kept."""
 
 
 class ProcessFailed(RunFailed):
@@ -164,3 +166,18 @@ def end_all(place: Place, grace_seconds: float) -> None:
             return
         end(place, processes, grace_seconds)
     raise ProcessFailed(f"processes {running(place)} of '{place.path}' do not end. End them by hand.")
+
+
+def rotate_logs(folder: Path, largest: int = LARGEST_LOG) -> None:
+    """Put every log above a size aside as `NAME.1`, in place of the part that was put aside before.
+
+    The log is copied and emptied, because a process has it open and goes on appending to it. Lines that are written
+    between these two steps are lost.
+    """
+    for log in folder.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):
+            if log.stat().st_size > largest:
+                aside = log.with_name(f"{log.name}.1")
+                aside.unlink(missing_ok=True)
+                shutil.copy2(log, aside)
+                os.truncate(log, 0)

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
+from fedblade.core.files import write_atomic
 from fedblade.flower import _arguments, _processes, admissions
 from fedblade.flower._flwr_internals.database import drop_messages
-from fedblade.flower._logs import rotate_logs
 from fedblade.flower._operator_pages import operator_pages
-from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
+from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open, rotate_logs
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app_folder import AppFolder, Place
@@ -207,10 +207,8 @@ def _wait_open(process: _SupervisedProcess, name: str, host: str, port: int) -> 
 
 
 def _write_secret(path: Path) -> None:
-    """Write a new secret; the mode is set from the start, so that no other user can read it in between."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(32))
+    """Write a new secret, which no other user can read at any moment."""
+    write_atomic(path, secrets.token_bytes(32), 0o600)
 
 
 def _log(text: str) -> None:

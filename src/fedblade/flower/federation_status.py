@@ -101,6 +101,7 @@ def _process_facts(app: AppFolder, process: ProcessRecord) -> dict[str, Any]:
 
 
 def _run_facts(run: dict[str, Any]) -> dict[str, Any]:
+    """What the status says of a run, from Flower's description."""
     details = run.get("status-details")
     return {
         "run": str(run["run-id"]),

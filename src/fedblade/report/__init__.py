@@ -14,15 +14,7 @@ from fedblade.report._blocks import WIDE
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._notebook import notebook_html
 from fedblade.report._page import page
-from fedblade.results import (
-    RunRecord,
-    check_counts,
-    check_threshold,
-    compare,
-    group_runs,
-    read_runs,
-    suggest_threshold,
-)
+from fedblade.results import RunRecord, check_counts, check_threshold, compare, group_runs, read_runs, suggest_threshold
 
 __all__ = ["build_report", "label_map_svg", "notebook_html", "write_report"]
 

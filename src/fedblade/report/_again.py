@@ -23,7 +23,7 @@ _ON_NODES = "Runs on nodes are started with `fedblade flower run`, and need the 
 def run_again(shown: Selection) -> list[Section]:
     """A line for each group that the charts draw; nothing where no run has stored its settings."""
     groups = [(place, group) for place, group in enumerate(shown.drawn_groups) if group.runs[0].config]
-    here = [(place, group) for place, group in groups if not _on_nodes(group)]
+    here = [(place, group) for place, group in groups if all(run.part("engine") != "flower" for run in group.runs)]
     names = _file_names([group for _, group in here])
     rows = [_cells(place, group, name) for (place, group), name in zip(here, names, strict=True)]
     blocks: list[Block] = []
@@ -57,7 +57,3 @@ def _file_names(groups: Sequence[Group]) -> list[str]:
         taken = sum(name == f"{plain}.toml" or name.startswith(f"{plain}_") for name in names)
         names.append(f"{plain}_{taken + 1}.toml" if taken else f"{plain}.toml")
     return names
-
-
-def _on_nodes(group: Group) -> bool:
-    return any(run.part("engine") == "flower" for run in group.runs)

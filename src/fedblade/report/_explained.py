@@ -101,10 +101,6 @@ def _geometry(shown: Selection) -> list[Block]:
     return blocks
 
 
-def _drift(shown: Selection) -> list[Block]:
-    return _section_pictures(shown, "drift", "More about clients' models")
-
-
 def _by_class_and_client(shown: Selection) -> list[Block]:
     """Accuracy by class and by client, calibration, and confusions."""
     groups = shown.groups
@@ -208,7 +204,7 @@ QUESTIONS = (
         "averages what comes back. If the clients' models move in different directions, the average keeps little of "
         "what a client has learned, and a client may forget classes that it does not have. Agreement is measured by "
         "cosines: 1 for the same direction, 0 for directions that have nothing in common, −1 for opposite ones.",
-        _drift,
+        lambda shown: _section_pictures(shown, "drift", "More about clients' models"),
     ),
     Question(
         "served",

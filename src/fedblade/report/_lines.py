@@ -9,6 +9,7 @@ from fedblade.charts import PERCENT, Axis, Chart, Line, LinePanel, Series
 from fedblade.charts.palette import COLOURS, GRID, MUTED
 from fedblade.report._axes import PixelAxis, linear_axis, log_axis
 from fedblade.report._svg import CROWD_STYLE, document, escape, line_style, path, tag, text, text_width, upright_title
+from fedblade.results import evenly
 
 MOST_POINTS, MOST_SMALL_POINTS = 600, 100
 """Points of a line that a reader can tell apart in a large and in a small drawing."""
@@ -66,10 +67,9 @@ def script_data(chart: Chart, *, most: int = MOST_POINTS) -> dict[str, Any]:
 
 def thin(series: Series, most: int = MOST_POINTS) -> Series:
     """The series with at most `most` points, evenly chosen, its last point kept."""
-    count = len(series.x)
-    if count <= most:
+    if len(series.x) <= most:
         return series
-    keep = sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
+    keep = evenly(range(len(series.x)), most)
     columns = (series.x, series.y, series.low, series.high)
     return Series(*(tuple(values[i] for i in keep) for values in columns))
 

@@ -14,10 +14,9 @@ from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.core.words import listing
 from fedblade.report._again import run_again
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
-from fedblade.report._contributors import contributors_section
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
-from fedblade.report._participation import participation_section
+from fedblade.report._participation import contributors_section, participation_section
 from fedblade.report._results import certainty, results
 from fedblade.report._selection import Selection, select
 from fedblade.report._splits import splits

@@ -3,25 +3,9 @@
 from collections.abc import Sequence
 
 from fedblade.charts import accuracy_chart
-from fedblade.report._blocks import (
-    Block,
-    Cell,
-    Lead,
-    Paragraph,
-    SavedFile,
-    Section,
-    TableBlock,
-    columns,
-    lead_picture,
-)
+from fedblade.report._blocks import Block, Cell, Lead, Paragraph, SavedFile, Section, TableBlock, columns, lead_picture
 from fedblade.report._selection import Selection, best_first
-from fedblade.results import (
-    ComparisonRow,
-    PairedDifference,
-    comma_separated,
-    comparison_table,
-    differences_to_best,
-)
+from fedblade.results import ComparisonRow, PairedDifference, comma_separated, comparison_table, differences_to_best
 
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 _HEADINGS = ("method", "compared with", "difference, points", "95 % interval", "seeds in common")

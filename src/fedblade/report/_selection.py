@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fedblade.charts import MOST_DRAWN, Chart, crowd_name, with_crowd, without_many_bands
+from fedblade.report._blocks import trusted
 from fedblade.report._svg import swatch
 from fedblade.results import ComparisonRow, Group
 
@@ -35,7 +36,7 @@ class Selection:
         """The names of the lines, each with a sample of the line; of many groups the last one is the band."""
         names = [(group.label, False) for group in self.drawn_groups]
         names += [(crowd_name(len(self.groups)), True)] if self.many else []
-        return [(name, Markup(swatch(at, crowd=crowd))) for at, (name, crowd) in enumerate(names)]  # noqa: S704
+        return [(name, trusted(swatch(at, crowd=crowd))) for at, (name, crowd) in enumerate(names)]
 
     @property
     def sentence(self) -> str:

@@ -147,7 +147,8 @@ def _health(shown: Selection) -> list[Block]:
         if any(value for runs in counted for values in runs for value in values):
             when = "last round" if key in STATE_COUNTERS else "all rounds"
             name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
-            rows[name] = [_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted]
+            total = (Cell(f"{sum(map(sum, runs)):,.0f}") for runs in counted)
+            rows[name] = [_state(runs) for runs in counted] if key in STATE_COUNTERS else list(total)
     if not rows:
         return []
     listed = _by_group("Warning counters", "counter", shown, rows)
@@ -158,10 +159,6 @@ def _counted(group: Group, key: str) -> Iterator[list[float]]:
     """The values over rounds, of every run that has values."""
     per_run = ([r.numbers[key] for r in run.history if key in r.numbers] for run in group.runs)
     return (values for values in per_run if values)
-
-
-def _events(runs: Sequence[Sequence[float]]) -> Cell:
-    return Cell(f"{sum(map(sum, runs)):,.0f}")
 
 
 def _state(runs: Sequence[Sequence[float]]) -> Cell:

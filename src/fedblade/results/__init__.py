@@ -11,9 +11,11 @@
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Clients of a run on nodes: `contributions` says in how many rounds each was asked and added, and how long its updates
   were; `count_contributions` counts rounds alone, and `participation` does it in any run; `client_name` names one.
-- Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
+- Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds, and `evenly` chooses
+  some of many rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
-  for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it.
+  for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it;
+  `markdown_texts` and `csv_text` write rows of plain texts.
   `paired_difference` and `differences_to_best` say how far two groups are apart on the seeds that both have, with an
   interval.
 - Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`), the last rounds
@@ -21,7 +23,6 @@
   (`personal_models_sentence`, `coverage_sentence`).
 """
 
-from fedblade.results._advice import report_command, resume_command
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
 from fedblade.results._comparison_table import (
     CALIBRATED_NOTE,
@@ -33,19 +34,14 @@ from fedblade.results._comparison_table import (
     latex,
     markdown,
 )
-from fedblade.results._contributions import (
-    Contribution,
-    client_name,
-    contributions,
-    count_contributions,
-    participation,
-)
+from fedblade.results._contributions import Contribution, client_name, contributions, count_contributions, participation
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
     Vector,
     array_length,
     complete_list,
+    evenly,
     number_list,
     snapshots,
     square_matrix,
@@ -59,7 +55,6 @@ from fedblade.results._file_names import (
     DIAGNOSTICS,
     EVENTS,
     HISTORY,
-    JOURNAL,
     METRICS,
     MODEL,
     PARTITION,
@@ -69,7 +64,17 @@ from fedblade.results._file_names import (
     run_folders,
 )
 from fedblade.results._folder_record import FolderRecord, file_digest, read_record
-from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
+from fedblade.results._format import (
+    MISSING,
+    MOST_NAMED,
+    duration,
+    percent,
+    report_command,
+    resume_command,
+    short_names,
+    size,
+    size_unit,
+)
 from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
     Group,
@@ -80,8 +85,7 @@ from fedblade.results._groups import (
     group_runs,
 )
 from fedblade.results._in_memory import record_in_memory
-from fedblade.results._json_files import Lines, read_lines, read_object
-from fedblade.results._method_names import short_names
+from fedblade.results._json_files import read_lines, read_object
 from fedblade.results._migrations import is_later_setting
 from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
@@ -97,7 +101,16 @@ from fedblade.results._sentences import (
     personal_models_sentence,
     samples_of_personal_models,
 )
-from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table, text_table
+from fedblade.results._table import (
+    Table,
+    TableCell,
+    TableColumn,
+    csv_text,
+    latex_table,
+    markdown_table,
+    markdown_texts,
+    text_table,
+)
 from fedblade.results._unreadable import numbered, unreadable_note
 
 __all__ = [
@@ -113,7 +126,6 @@ __all__ = [
     "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
-    "JOURNAL",
     "MEAN_OVER_PERSONAL_MODELS",
     "METRICS",
     "MISSING",
@@ -129,7 +141,6 @@ __all__ = [
     "Contribution",
     "FolderRecord",
     "Group",
-    "Lines",
     "PairedDifference",
     "Partition",
     "Round",
@@ -155,11 +166,13 @@ __all__ = [
     "count_configurations",
     "count_contributions",
     "coverage_sentence",
+    "csv_text",
     "described_fields",
     "differences_to_best",
     "differing_keys",
     "distinguishing_keys",
     "duration",
+    "evenly",
     "file_digest",
     "finite_number",
     "flat_settings",
@@ -172,6 +185,7 @@ __all__ = [
     "latex_table",
     "markdown",
     "markdown_table",
+    "markdown_texts",
     "number_list",
     "numbered",
     "over_last_rounds",

@@ -110,8 +110,9 @@ def check_threshold(threshold: float) -> float:
 
 def suggest_threshold(groups: Sequence[Group]) -> float:
     """The largest multiple of 5 % that at least half of the runs reach."""
-    best = [_best_accuracy(run) for group in groups for run in group.counted]
-    reached = [accuracy for accuracy in best if accuracy is not None]
+    runs = ([round_.accuracy for round_ in run.history] for group in groups for run in group.counted)
+    evaluated = ([accuracy for accuracy in accuracies if accuracy is not None] for accuracies in runs)
+    reached = [max(accuracies) for accuracies in evaluated if accuracies]
     if not reached:
         return _DEFAULT_THRESHOLD
     middle = statistics.median_low(sorted(reached))
@@ -176,10 +177,6 @@ def _spread(values: Sequence[float | None]) -> tuple[float | None, float | None]
 
 def _mean(runs: Sequence[RunRecord], value: Callable[[RunRecord], float | None]) -> float | None:
     return _spread([value(run) for run in runs])[0]
-
-
-def _best_accuracy(run: RunRecord) -> float | None:
-    return max((round_.accuracy for round_ in run.history if round_.accuracy is not None), default=None)
 
 
 def _ranks(groups: Sequence[Group], means: Sequence[float | None]) -> list[int | None]:

@@ -1,8 +1,6 @@
 """The comparison of runs as a table: for the terminal, for the page and for a paper, and in full as CSV."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -10,7 +8,7 @@ from fedblade import protocols
 from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, percent
 from fedblade.results._sentences import last_rounds, last_rounds_heading, over_last_rounds, samples_of_personal_models
-from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
+from fedblade.results._table import Table, TableCell, TableColumn, csv_text, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]
 Entry = tuple[str, Callable[[ComparisonRow], TableCell]]
@@ -51,15 +49,10 @@ def latex(rows: Sequence[ComparisonRow]) -> str:
 
 def comma_separated(rows: Sequence[ComparisonRow]) -> str:
     """A CSV file with every number of the comparison in full; numbers per seed share a cell, parted by spaces."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [field.name for field in dataclasses.fields(ComparisonRow)]
-    writer.writerow(names)
-    for row in rows:
-        entries = {name: getattr(row, name) for name in names}
-        entries |= {"rounds_to": row.rounds_to_seeds_text, "flags": "; ".join(row.flags)}
-        writer.writerow(map(_plain, entries.values()))
-    return text.getvalue()
+    in_words = ({"rounds_to": row.rounds_to_seeds_text, "flags": "; ".join(row.flags)} for row in rows)
+    lines = (vars(row) | words for row, words in zip(rows, in_words, strict=True))
+    return csv_text(names, ([_plain(line[name]) for name in names] for line in lines))
 
 
 def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:

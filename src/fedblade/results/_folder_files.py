@@ -10,8 +10,7 @@ from fedblade.core.files import cannot_write, write_atomic
 from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
 from fedblade.results._held_folder import HeldFolder
 from fedblade.results._journal import KEYS, Journal
-from fedblade.results._json_files import parse_object, read_lines
-from fedblade.results._line_files import add_line, as_line, json_text
+from fedblade.results._json_files import add_line, as_line, json_text, parse_object, read_lines
 from fedblade.results._recovery import has_lines, recover
 from fedblade.results._unreadable import broken_lines, left_out_sentence
 
@@ -127,20 +126,20 @@ class FolderFiles:
         return _rounds_in(recover(self.path / HISTORY, self._journal).lines)
 
     def rounds_of_this_run(self) -> int:
-        """As `rounds_on_record`, without lines that only the history has, if there is a journal of this run."""
+        """The number of rounds that the journal confirms; without a journal of this run, all `rounds_on_record`."""
         if self._journal is None or not self._journal.is_of_this_run:
             return self.rounds_on_record()
         return _rounds_in(self._journal.contents(HISTORY))
 
     def recover(self, name: str, last: int | None = None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Mend a file of lines; returns its records, and what `mend` returns."""
+        """Mend a file of lines; returns its records, and sentences on what was odd."""
         notes = self.mend(name, last)
         return self.records(name), notes
 
     def mend(self, name: str, last: int | None = None) -> tuple[str, ...]:
-        """Make a file of lines what it was up to the round `last`, as far as the journal knows; returns what was odd.
+        """Make a file of lines what it was up to the round `last`, as far as the journal knows.
 
-        Later lines are removed. Odd lines are kept in a file beside it.
+        Later lines are removed. Odd lines are kept in a file beside it. Returns sentences on what was odd.
         """
         found = recover(self.path / name, self._journal, last)
         if found.odd:

@@ -11,8 +11,7 @@ from typing import Any
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
 from fedblade.results._file_names import CONFIG, RECORD
-from fedblade.results._json_files import parse_object, read_bytes
-from fedblade.results._line_files import json_safe
+from fedblade.results._json_files import json_safe, parse_object, read_bytes
 from fedblade.results._migrations import migrated, newest_format, with_later_settings
 
 NO_CONFIG = (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError)

@@ -1,9 +1,14 @@
-"""Numbers and lists as text."""
+"""Numbers, names of methods and commands as text."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedblade.results._file_names import DEPLOYMENT
 
 MISSING = "–"
 MOST_NAMED = 4
 """Up to this many methods are named one by one in a sentence."""
-
 _UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -32,3 +37,29 @@ def size(num_bytes: float | None) -> str:
 def size_unit(num_bytes: float) -> tuple[str, float]:
     """The decimal unit in which this many bytes are printed, and how many bytes it has."""
     return next((unit for unit in _UNITS if num_bytes >= 0.9995 * unit[1]), ("B", 1.0))
+
+
+def resume_command(folder: Path) -> str:
+    """The command that goes on with the run in a folder, or mends it."""
+    deployed = "flower " if (folder / DEPLOYMENT).is_file() else ""
+    return f"`fedblade {deployed}run --resume --out {shlex.quote(str(folder))}`"
+
+
+def report_command(folder: Path) -> str:
+    """The command that reports the run in a folder."""
+    return f"fedblade report {shlex.quote(str(folder))}"
+
+
+def short_names(methods: Sequence[str]) -> dict[str, str]:
+    """The name that a table shows for each method. Two methods of one name keep their file, or else their path."""
+    shown = {method: method.rpartition(":")[2] for method in methods}
+    with_file = {method: _with_file(method) for method in methods}
+    for more in (with_file, {method: method for method in methods}):
+        names = list(shown.values())
+        shown = {method: more[method] if names.count(name) > 1 else name for method, name in shown.items()}
+    return shown
+
+
+def _with_file(method: str) -> str:
+    file, colon, name = method.rpartition(":")
+    return f"{Path(file).stem}:{name}" if colon else method

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from fedblade.core.nested import dotted
-from fedblade.results._group_order import SortKey, sort_key
-from fedblade.results._method_names import short_names
+from fedblade.results._format import short_names
+from fedblade.results._group_order import sort_key
 from fedblade.results._record import RunRecord
 
 # These settings do not change what a run computes, only its seed and how the run is stored.
@@ -77,7 +77,11 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     by_identity: dict[tuple[tuple[str, str], ...], list[RunRecord]] = {}
     for run in runs:
         by_identity.setdefault(_identity(run), []).append(run)
-    groups = sorted((tuple(sorted(alike, key=_seed_order)) for alike in by_identity.values()), key=_group_order)
+    by_seed = (
+        tuple(sorted(alike, key=lambda run: (run.seed is None, run.seed or 0, str(run.path))))
+        for alike in by_identity.values()
+    )
+    groups = sorted(by_seed, key=lambda alike: sort_key(alike[0], _settings(alike[0])))
     short = short_names([runs[0].part("method") for runs in groups])
     methods = [short[runs[0].part("method")] for runs in groups]
     labels = _labels(groups, methods)
@@ -114,27 +118,14 @@ def count_configurations(configs: Sequence[Mapping[str, str]], keys: Sequence[st
     return len({tuple(config.get(key) for key in keys) for config in configs})
 
 
-def _is_bookkeeping(key: str) -> bool:
-    """Whether a dotted key may differ between runs of one group."""
-    return key.partition(".")[0] in _BOOKKEEPING
-
-
 def _settings(run: RunRecord) -> dict[str, str]:
     """The settings of a run that all runs of its group share."""
-    return {key: text for key, text in flat_settings(run.config).items() if not _is_bookkeeping(key)}
+    return {key: text for key, text in flat_settings(run.config).items() if key.partition(".")[0] not in _BOOKKEEPING}
 
 
 def _identity(run: RunRecord) -> tuple[tuple[str, str], ...]:
     names = [(kind, run.part(kind)) for kind in ("method", "dataset", "partition", "model")]
     return (*names, *sorted(_settings(run).items()))
-
-
-def _group_order(runs: Sequence[RunRecord]) -> SortKey:
-    return sort_key(runs[0], _settings(runs[0]))
-
-
-def _seed_order(run: RunRecord) -> tuple[bool, int, str]:
-    return (run.seed is None, run.seed or 0, str(run.path))
 
 
 def _labels(groups: Sequence[tuple[RunRecord, ...]], methods: Sequence[str]) -> list[str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.words import plural
 from fedblade.results._file_names import CLIENTS, DIAGNOSTICS, HISTORY
-from fedblade.results._json_files import read_lines
-from fedblade.results._line_files import add_line, as_line
+from fedblade.results._json_files import add_line, as_line, read_lines
 
 KEYS = {HISTORY: "round", DIAGNOSTICS: "round", CLIENTS: "client"}
 """The files that the journal copies, each with the field that tells its lines apart."""

@@ -1,12 +1,15 @@
-"""Reads the JSON files of a run folder: the only place that decides what happens to a line that is broken."""
+"""The JSON files of a run folder and their lines: how they are written, read, and what happens to a broken line."""
 
 import json
+import math
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.files import remedy
+from fedblade.core.files import BINARY, cannot_write, remedy
 
 _MOST_ROUNDS = 10**9
 
@@ -37,11 +40,6 @@ def read_lines(path: Path, *, by_round: bool = False) -> Lines:
     return Lines(objects, broken)
 
 
-def _is_round(value: object) -> bool:
-    """Whether a value can be the number of a round, which counts from 1."""
-    return type(value) is int and 1 <= value <= _MOST_ROUNDS
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object; a file that is not there has no keys."""
     parsed = parse_object(read_bytes(path)) if path.exists() else {}
@@ -67,3 +65,53 @@ def parse_object(content: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
+
+
+def as_line(record: Mapping[str, Any]) -> str:
+    """A record as one line of JSON without its end; NaN and infinities become null."""
+    return json.dumps(json_safe(record))
+
+
+def add_line(path: Path, line: str, *, sync: bool = True) -> None:
+    """Add one line. If the disk is full, the part that was written is cut off again.
+
+    With `sync` the line survives a power cut.
+    """
+    content = f"{line}\n".encode()
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
+        size = os.fstat(handle).st_size
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(handle, content[written:])
+            if sync:
+                os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """The text of a JSON file; NaN and infinities become null."""
+    return json.dumps(json_safe(value), indent=2) + "\n"
+
+
+def json_safe(value: Any) -> Any:
+    """The value with None for NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: json_safe(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [json_safe(entry) for entry in value]
+    return value
+
+
+def _is_round(value: object) -> bool:
+    """Whether a value can be the number of a round, which counts from 1."""
+    return type(value) is int and 1 <= value <= _MOST_ROUNDS

@@ -26,7 +26,6 @@ from fedblade.results._file_names import (
     SUMMARY,
 )
 from fedblade.results._folder_files import FolderFiles
-from fedblade.results._folder_lock import lock_folder
 from fedblade.results._folder_record import (
     NO_CONFIG,
     FolderRecord,
@@ -36,8 +35,8 @@ from fedblade.results._folder_record import (
     read_config,
     read_record,
 )
-from fedblade.results._held_folder import HeldFolder
-from fedblade.results._line_files import json_text
+from fedblade.results._held_folder import HeldFolder, lock_folder
+from fedblade.results._json_files import json_text
 from fedblade.results._migrations import with_later_settings
 
 if TYPE_CHECKING:

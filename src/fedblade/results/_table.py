@@ -1,6 +1,11 @@
-"""A table of text as a value, and how it is written as Markdown and as LaTeX. Terminal and page draw the same value."""
+"""A table of text as a value, and how it is written as Markdown, LaTeX, plain text and CSV.
 
-from collections.abc import Callable, Sequence
+Terminal and page draw the same value.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 _LATEX = {
@@ -44,10 +49,16 @@ class Table:
     notes: Sequence[str] = ()
 
     @classmethod
-    def of_texts(cls, header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str]) -> "Table":
+    def of_texts(
+        cls,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        numeric: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> "Table":
         """A table of plain texts; `numeric` are the headings whose columns are set right."""
         columns = [TableColumn(heading, heading in numeric) for heading in header]
-        return cls(columns, [[TableCell(text) for text in row] for row in rows])
+        return cls(columns, [[TableCell(text) for text in row] for row in rows], notes)
 
 
 def markdown_table(table: Table) -> str:
@@ -57,6 +68,11 @@ def markdown_table(table: Table) -> str:
     lines = [[_in_markdown(column.heading) for column in table.columns], rule]
     lines += [[_cell_text(cell, marks, _in_markdown) for cell in row] for row in table.rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def markdown_texts(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of plain texts, without the end of its last line."""
+    return markdown_table(Table.of_texts(header, rows)).removesuffix("\n")
 
 
 def text_table(table: Table) -> str:
@@ -72,6 +88,15 @@ def text_table(table: Table) -> str:
         for line in lines
     ]
     return "\n".join([*drawn, *table.notes])
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """The text of a CSV file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def latex_table(table: Table, caption: str) -> str:

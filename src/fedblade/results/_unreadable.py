@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedblade.results._advice import resume_command
+from fedblade.results._format import resume_command
 from fedblade.results._record import RunRecord, finite_number
 
 _SHOWN = 4

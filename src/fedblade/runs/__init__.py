@@ -22,10 +22,10 @@ from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver
 from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import measured_client
+from fedblade.runs._exchanges import download_bytes
 from fedblade.runs._given_objects import GivenObjects, take_objects
 from fedblade.runs._job import RunJob
-from fedblade.runs._overview import overview_of
-from fedblade.runs._pace import round_facts
+from fedblade.runs._overview import overview_of, round_facts
 from fedblade.runs._progress import NoteLogger, Progress, UniqueNotes, progress_console, progress_listener, run_listener
 from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary, stored_result
@@ -37,7 +37,6 @@ from fedblade.runs._setup import Setup, plan_phases, prepare
 from fedblade.runs._split import client_names, named_dataset, split_clients, split_training_data, training_split
 from fedblade.runs._summary import origin_notes
 from fedblade.runs._threads import compute_settings
-from fedblade.runs._traffic import download_bytes
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import tuning_stages
 from fedblade.runs._work import Work, count_work, guess_work, steps_of_groups

@@ -47,7 +47,7 @@ class Change:
 
 
 def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
-    """The changes of the configuration that is asked for; a change that may not be is refused.
+    """The changes of the configuration that is asked for; a change that is not allowed is refused.
 
     Without a run in the folder there are none. A setting that is newer than the run has its default.
     """

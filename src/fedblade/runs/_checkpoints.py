@@ -51,7 +51,7 @@ class Checkpoints:
         marks = {_ROUND: state.round, _RUN: self._directory.run, _STATES: store.contents(state.round)}
         write_tensors(self._path(state.round), state.flat(), {**marks, **facts})
         self._directory.check_held()
-        saved = self._saved()
+        saved = self.rounds
         for old in saved[:-keep]:
             self._path(old).unlink(missing_ok=True)
         # Somebody may have removed the new checkpoint already.
@@ -67,7 +67,7 @@ class Checkpoints:
         # Another run's history may have been put here.
         done = min(recorded, self._directory.rounds_of_this_run())
         refusals: dict[int, str] = {}
-        for round_ in sorted(self._saved(), key=lambda saved: (saved <= recorded, saved), reverse=True):
+        for round_ in sorted(self.rounds, key=lambda saved: (saved <= recorded, saved), reverse=True):
             try:
                 tensors, facts = self._checked(round_, store)
                 restored = start.restored(tensors, round_)
@@ -114,7 +114,7 @@ class Checkpoints:
     def runs(self) -> list[str]:
         """The digests of the runs that the checkpoints say they are of, without checkpoints that say nothing."""
         found = []
-        for round_ in self._saved():
+        for round_ in self.rounds:
             try:
                 found.append(read_facts(self._path(round_)).get(_RUN))
             except CorruptFile:
@@ -134,12 +134,13 @@ class Checkpoints:
     @property
     def newest(self) -> int:
         """The round of the newest checkpoint, 0 without any."""
-        return max(self._saved(), default=0)
+        return max(self.rounds, default=0)
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds of the checkpoints, in order."""
-        return self._saved()
+        """The rounds of the checkpoints, in order; files with other names are the user's."""
+        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("round-*.safetensors")]
+        return sorted(int(name[1]) for name in names if name)
 
     @property
     def best_round(self) -> int:
@@ -178,8 +179,3 @@ class Checkpoints:
 
     def _path(self, round_: int) -> Path:
         return self.folder / f"round-{round_:06d}.safetensors"
-
-    def _saved(self) -> list[int]:
-        """The rounds of the checkpoints; files with other names are the user's."""
-        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("round-*.safetensors")]
-        return sorted(int(name[1]) for name in names if name)

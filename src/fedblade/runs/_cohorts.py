@@ -1,16 +1,18 @@
-"""Who takes part in which round, and who of them answers."""
+"""Who takes part in which round, who of them answers, and which choices of clients have no meaning."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedblade.config.run_config import ChosenPart
+from fedblade.config.run_config import UNIFORM, ChosenPart, RunConfig
 from fedblade.config.schema import unseen_clients
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, Unsupported
+from fedblade.core.method import Method
 from fedblade.core.plan import IntArray
 from fedblade.core.streams import Stream, Streams
 from fedblade.participations import AskLosses, ParticipationView, chosen_clients
+from fedblade.partitions import ClientTests
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,21 @@ class Cohorts:
     rounds: int
     dropout: float = 0.0
     everyone: bool = False
+
+    @staticmethod
+    def of(config: RunConfig, method: Method, eligible: IntArray, sizes: Callable[[], IntArray]) -> "Cohorts":
+        """The cohorts of a run of this configuration."""
+        federation = config.federation
+        return Cohorts(
+            config.participation,
+            Streams(config.general.seed),
+            eligible,
+            sizes,
+            min(federation.clients_per_round, len(eligible)),
+            federation.rounds,
+            federation.dropout,
+            everyone=method.participation == "all",
+        )
 
     def choose(self, round_: int, ask_losses: AskLosses | None = None) -> IntArray:
         """The clients of a round in ascending id."""
@@ -86,3 +103,27 @@ def hold_unseen(streams: Streams, share: float, clients: IntArray) -> IntArray:
             f"federation.unseen = {share:g} of {len(clients)} clients leaves nobody to train. Lower it."
         )
     return np.sort(clients[streams.numpy(Stream.UNSEEN).choice(len(clients), number, replace=False)])
+
+
+def check_participation(config: RunConfig, method: Method, clients: ClientTests) -> None:
+    """Refuse a choice of clients that the method does not use, and unseen clients that have no model or no samples."""
+    name = config.method.name
+    if method.participation == "all" and config.participation.name != UNIFORM:
+        raise Unsupported(
+            f"method '{name}' trains every client in every round, so that participation = "
+            f"'{config.participation.name}' has no effect. Leave participation out, or use another method."
+        )
+    if not config.federation.unseen:
+        return
+    if method.has_own_models or method.accuracy_of == "personal":
+        raise Unsupported(
+            f"federation.unseen = {config.federation.unseen:g} needs a model for clients that never train, and the "
+            f"clients of method '{name}' predict with models of their own. Use a method with one global model, such as "
+            f"fedavg, or fedavg-ft, which tunes it on each client."
+        )
+    if clients.is_shared:
+        raise Unsupported(
+            f"federation.unseen = {config.federation.unseen:g} compares clients on their own test samples, and with "
+            f"dataset.test_split = '{config.dataset_settings.test_split}' all clients share one test set. Set "
+            f"test_split=matched (test samples in the mix of each client's labels) or test_split=holdout."
+        )

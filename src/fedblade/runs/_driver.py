@@ -23,14 +23,13 @@ from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._ending import STOPPED, standing_stop, stop_mark
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
-from fedblade.runs._exchanges import choose_cohort, exchange_after_run, run_exchanges
+from fedblade.runs._exchanges import RoundTraffic, choose_cohort, download_bytes, exchange_after_run, run_exchanges
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._notes import start_notes
 from fedblade.runs._overview import overview
 from fedblade.runs._personal_models import PersonalModels
 from fedblade.runs._setup import Setup
 from fedblade.runs._threads import compute_settings
-from fedblade.runs._traffic import RoundTraffic, download_bytes
 from fedblade.runs._untrained import refuse_untrained, untrained_count
 
 

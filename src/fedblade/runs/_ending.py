@@ -61,8 +61,8 @@ def stop_facts(history: History) -> dict[str, Any]:
     return {STOPPED: facts | {"text": _sentence(facts)}}
 
 
-def way_on(stopped: Mapping[str, Any]) -> str:
-    """How a run goes on that has ended before its last round."""
+def how_to_go_on(stopped: Mapping[str, Any]) -> str:
+    """What a user does to go on with a run that has ended before its last round."""
     if stopped["reason"] == _CALLBACK:
         return f"To go on with it, set other federation.rounds than {stopped['rounds']}."
     return f"To go on with it, raise stop.{stopped['reason']} or set it to none."

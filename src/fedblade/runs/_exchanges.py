@@ -1,6 +1,8 @@
-"""What clients send besides the sums of their training: for a method's exchanges, and for the choice of a cohort."""
+"""What clients send besides the sums of their training, and the bytes that travel in a round."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -10,14 +12,50 @@ from fedblade import protocols
 from fedblade.core.client_losses import CLIENT_LOSSES
 from fedblade.core.cohort import Cohort
 from fedblade.core.finite import refuse_non_finite_server
+from fedblade.core.method import Exchange
+from fedblade.core.outcome import StepLog
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.timeline import timed
+from fedblade.core.tree import tree_bytes, tree_select
 from fedblade.runs._evaluation import evaluate
 from fedblade.runs._setup import Setup
-from fedblade.runs._traffic import RoundTraffic, download_bytes
 
 When = Literal["before_run", "after_round", "after_run"]
+
+
+@dataclass
+class RoundTraffic:
+    """Bytes of a round so far, up and down, and what the clients logged in its exchanges."""
+
+    up: int = 0
+    down: int = 0
+    log: StepLog = field(default_factory=StepLog)
+
+
+@dataclass(frozen=True)
+class DownloadBytes:
+    """Bytes that one client receives: the shared parameters and statistics, and further state of the server by name."""
+
+    model: int
+    server_state: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes that a client receives before it trains, or before it passes over its samples for an exchange."""
+        return self.model + sum(self.server_state.values())
+
+    def for_exchange(self, exchange: Exchange) -> int:
+        """Bytes that a client receives for an exchange: none if the client does not need the model for it."""
+        return self.total if any(declared.passes for declared in exchange.sums) else 0
+
+
+def download_bytes(setup: Setup, state: ServerState) -> DownloadBytes:
+    """What a client receives while the server has this state."""
+    return DownloadBytes(
+        tree_bytes(tree_select(state.params | state.buffers, setup.problem.shared)),
+        {name: tree_bytes(state.extra[name]) for name in setup.method.sent},
+    )
 
 
 def has_exchanges(setup: Setup, when: When) -> bool:

@@ -128,6 +128,5 @@ def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
     often.sort(key=lambda client: (-client.missing / client.asked, -client.missing, client.client))
     if not often:
         return []
-    shown = [f"client {client.client} in {client.missing} of {client.asked}" for client in often[:_MOST_NAMED]]
-    shown += [f"{len(often) - _MOST_NAMED} more"] if len(often) > _MOST_NAMED else []
-    return [f"missing in more than a tenth of their rounds: {listing(shown)}"]
+    named = [f"client {client.client} in {client.missing} of {client.asked}" for client in often]
+    return [f"missing in more than a tenth of their rounds: {listing(named, _MOST_NAMED)}"]

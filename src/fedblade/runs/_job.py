@@ -16,7 +16,6 @@ from fedblade.core.timeline import timed
 from fedblade.data import Dataset
 from fedblade.engines.ranks import Ranks
 from fedblade.results import SUMMARY, RunDirectory
-from fedblade.runs._completion import put_right, write_descriptions
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._memory import explained_out_of_memory
@@ -26,7 +25,7 @@ from fedblade.runs._request import check_folder
 from fedblade.runs._rescue import lost_folder, rescue
 from fedblade.runs._result import Result, driver_result, finished_notes, received_result, result_message, stored_result
 from fedblade.runs._reuse import ReuseCheck
-from fedblade.runs._settle import settle
+from fedblade.runs._settle import put_right, settle, write_descriptions
 from fedblade.runs._setup import Setup, prepare
 from fedblade.runs._summary import origin_notes, past_on_record, summarise
 from fedblade.runs._trained_model import save_model

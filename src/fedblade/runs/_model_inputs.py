@@ -47,8 +47,7 @@ def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
     """Inputs in the shape that training used. The shape of the user's training data is accepted too, and converted.
 
     Rows of a table are encoded as those of training. Inputs that are scaled differently from those of training are
-    refused. Files of older versions lack some facts; what
-    depends on those is not checked.
+    refused. Files of older versions lack some facts; what depends on those is not checked.
     """
     if facts.get("encoding") is not None:
         return torch.from_numpy(encode_rows(TableEncoding.from_json(facts["encoding"]), inputs))

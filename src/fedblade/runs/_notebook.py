@@ -8,7 +8,7 @@ from typing import Any
 
 from fedblade.core.listener import RoundRecord, RunListener, RunOverview
 from fedblade.runs._ending import STOPPED
-from fedblade.runs._pace import Pace, round_facts
+from fedblade.runs._overview import Pace, round_facts
 
 _LEAST_SECONDS = 0.2
 """The output is updated no more often than this; a browser gains nothing from more."""

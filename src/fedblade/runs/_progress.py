@@ -15,7 +15,7 @@ from fedblade.core.listener import ListenerGroup, RoundRecord, RunListener, RunO
 from fedblade.runs._callbacks import Callback, with_callbacks
 from fedblade.runs._ending import STOPPED
 from fedblade.runs._notebook import NotebookProgress, in_notebook
-from fedblade.runs._pace import Pace, round_facts
+from fedblade.runs._overview import Pace, round_facts
 
 Progress = bool | Literal["auto"]
 """Whether a run shows its progress: yes, no, or in terminals and notebooks only."""

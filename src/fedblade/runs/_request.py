@@ -150,6 +150,6 @@ def folder_name(method: str) -> str:
     return "".join(c if c.isalnum() or c in "+-_." else "-" for c in method.rpartition("/")[2])
 
 
-def next_run_folder(method: str, base: Path = Path("runs")) -> Path:
+def next_run_folder(method: str) -> Path:
     """`runs/<date>-<method>-<n>` with the first unused n."""
-    return free_place(base / f"{date.today().isoformat()}-{folder_name(method)}")
+    return free_place(Path("runs") / f"{date.today().isoformat()}-{folder_name(method)}")

@@ -29,7 +29,7 @@ from fedblade.runs._trained_model import save_model
 
 
 def lost_folder(directory: RunDirectory) -> FolderLost | None:
-    """The error of a folder that is not in its place any more, None if it is. Every write into it fails in its way."""
+    """The error of a folder that is not in its place any more, None if it is."""
     try:
         directory.check_held()
     except FolderLost as error:

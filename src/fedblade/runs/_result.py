@@ -28,7 +28,7 @@ from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
-from fedblade.runs._ending import STOPPED, standing_stop, way_on
+from fedblade.runs._ending import STOPPED, how_to_go_on, standing_stop
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._request import folder_name
@@ -161,7 +161,7 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
 def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
     """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
     stopped = (directory.finished_summary() or {}).get(STOPPED)
-    end = "." if stopped is None else f"; it {stopped['text']}. {way_on(stopped)}"
+    end = "." if stopped is None else f"; it {stopped['text']}. {how_to_go_on(stopped)}"
     notes = [f"'{directory.path}' is already finished{end}"]
     if directory.changed_files([DIAGNOSTICS]):
         notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
@@ -176,10 +176,10 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
 
     A run that ended before its last round did its rounds if the reason still stands.
 
-    Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
-    checkpoints can give, and one that was killed before the digests of its files were written. A run that was kept
-    without checkpoints is whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run
-    that an older version finished has no digests to compare.
+    Three things make a run not whole: a file that was changed or is gone, the absence of a model that the checkpoints
+    can give, and an end before the digests of its files were written. Diagnostics do not count, because nobody can make
+    them again. A run without checkpoints is whole as long as its numbers are there. A run that an older version
+    finished has no digests to compare.
     """
     summary = directory.finished_summary()
     if summary is None or not _did_its_rounds(summary, directory, config):

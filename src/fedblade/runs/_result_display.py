@@ -1,7 +1,6 @@
 """A result in words: its line in a Python session, and its table in a notebook."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,5 +32,4 @@ def result_table(summary: Mapping[str, Any], path: Path | None) -> Table:
         ("sent up / down", f"{size(summary.get('bytes_up'))} / {size(summary.get('bytes_down'))}"),
         ("folder", "none" if path is None else str(path)),
     ]
-    table = Table.of_texts(("", "value"), rows, ())
-    return replace(table, notes=[f"watch out: {flag}" for flag in summary.get("flags", ())])
+    return Table.of_texts(("", "value"), rows, notes=[f"watch out: {flag}" for flag in summary.get("flags", ())])

@@ -92,10 +92,9 @@ def execute(
     out: str | Path | None = None,
     resume: bool = False,
     listener: RunListener | None = None,
-    profile: bool = False,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
 ) -> Result:
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
-    return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
+    return RunJob(config, folder, resume, listener=listener, dataset=dataset, model=model).execute()

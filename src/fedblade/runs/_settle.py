@@ -1,4 +1,4 @@
-"""Settles what a run folder holds before the first round: a new run, or a run that goes on."""
+"""Settles what a run folder holds: before the first round of a run, and after the last one."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,22 @@ import tomli_w
 from torch import nn
 
 from fedblade.core.errors import CorruptFile, Misconfigured
-from fedblade.results import CLIENTS, CONFIG, MODEL, PARTITION, RECORD, SUMMARY, FolderRecord, RunDirectory, file_digest
+from fedblade.results import (
+    CLIENTS,
+    CONFIG,
+    DIAGNOSTICS,
+    HISTORY,
+    MODEL,
+    PARTITION,
+    RECORD,
+    SUMMARY,
+    FolderRecord,
+    RunDirectory,
+    file_digest,
+)
 from fedblade.runs._changes import ROUNDS, Change, changed_table, run_digest
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._driver import Driver
 from fedblade.runs._ending import STOPPED, standing_stop
 from fedblade.runs._reuse import check_started
 from fedblade.runs._setup import Setup
@@ -45,6 +58,31 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
     if not directory.has_config and CONFIG not in changed:
         yield f"'{directory.path / CONFIG}' was changed or lost, and is made again."
     directory.write_if_new(CONFIG, tomli_w.dumps(table))
+
+
+def put_right(directory: RunDirectory, setup: Setup, driver: Driver, model: nn.Module | None) -> Iterator[str]:
+    """Write again what other programs have changed or removed while the run went on; yields notes for the user.
+
+    The run knows all but the lists of diagnostics, of which lines that were changed are left out. A configuration that
+    the user has edited stays: it counts when the run is resumed.
+    """
+    for name, records in ((HISTORY, driver.history), (CLIENTS, driver.clients)):
+        if directory.keep_records(name, records):
+            yield _written_again(directory, name)
+    if not directory.is_as_written(DIAGNOSTICS):
+        yield from directory.mend(DIAGNOSTICS, driver.state.round)
+    if directory.partition_facts() is None:
+        directory.write_json(PARTITION, partition_record(setup, model))
+        yield _written_again(directory, PARTITION)
+    if not directory.has_config and directory.record is not None:
+        directory.write(CONFIG, tomli_w.dumps(dict(directory.record.config)))
+        yield _written_again(directory, CONFIG)
+    write_descriptions(directory, setup)
+
+
+def write_descriptions(directory: RunDirectory, setup: Setup) -> None:
+    """Store what the numbers of the run's metrics mean."""
+    directory.write_fields(described for metric in setup.metrics for described in metric.fields)
 
 
 def _goes_on_after_stop(directory: RunDirectory, setup: Setup) -> bool:
@@ -100,3 +138,7 @@ def _settle_partition(
             )
         yield f"'{directory.path / PARTITION}' was changed or lost, and is made again."
     directory.write_json(PARTITION, partition_record(setup, model))
+
+
+def _written_again(directory: RunDirectory, name: str) -> str:
+    return f"'{directory.path / name}' was changed or removed while the run went on, and is written again."

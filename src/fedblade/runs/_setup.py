@@ -24,11 +24,10 @@ from fedblade.data import Dataset, apply_recipe, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
 from fedblade.runs._claims import Claims
-from fedblade.runs._cohorts import Cohorts, hold_unseen
+from fedblade.runs._cohorts import Cohorts, check_participation, hold_unseen
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
-from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import (
     choose_evaluated_clients,
@@ -117,7 +116,7 @@ def prepare(
         problem=problem,
         planner=planner,
         engine=engine,
-        cohorts=_cohorts(config, problem.method, clients, streams, eligible),
+        cohorts=Cohorts.of(config, problem.method, eligible, clients.train.sizes),
         eligible=eligible,
         unseen=unseen,
         evaluated_clients=choose_evaluated_clients(config.general.seed, np.union1d(eligible, unseen)),
@@ -170,20 +169,6 @@ def _eligible(config: RunConfig, clients: ClientTests, streams: Streams) -> tupl
             f"clients have data{without}. Lower it, or split the data so that more clients have data."
         )
     return eligible, unseen
-
-
-def _cohorts(config: RunConfig, method: Method, clients: ClientTests, streams: Streams, eligible: IntArray) -> Cohorts:
-    federation = config.federation
-    return Cohorts(
-        config.participation,
-        streams,
-        eligible,
-        clients.train.sizes,
-        federation.clients_per_round,
-        federation.rounds,
-        federation.dropout,
-        everyone=method.participation == "all",
-    )
 
 
 def _build_problem(

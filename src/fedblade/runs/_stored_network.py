@@ -86,12 +86,7 @@ def _differences(in_run: Shapes, in_model: Shapes) -> str:
         "the model lacks ": [f"'{name}' {_shape(run[name])}" for name in run if name not in model],
         "the run lacks ": [f"'{name}' {_shape(model[name])}" for name in model if name not in run],
     }
-    return "; ".join(f"{verb}{_short_listing_of(found)}" for verb, found in parts.items() if found)
-
-
-def _short_listing_of(texts: Sequence[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    return listing([*texts[:_MOST_NAMED], f"{more} more"] if more > 0 else texts)
+    return "; ".join(f"{verb}{listing(found, _MOST_NAMED)}" for verb, found in parts.items() if found)
 
 
 def _own_names(shapes: Shapes) -> Shapes:

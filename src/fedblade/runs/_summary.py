@@ -16,15 +16,13 @@ from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import RunDirectory
 from fedblade.runs._checkout import commit_of
-from fedblade.runs._client_records import ClientRecord
+from fedblade.runs._client_records import ClientRecord, spread, unseen_fields
 from fedblade.runs._ending import stop_facts
 from fedblade.runs._flags import run_flags
 from fedblade.runs._given_module import module_digests
 from fedblade.runs._reuse import sources_of
 from fedblade.runs._revisions import Revisions, revisions_of, without_partition
 from fedblade.runs._setup import Setup
-from fedblade.runs._tuning import spread
-from fedblade.runs._unseen import unseen_fields
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder of the repository, if the library runs from a checkout."""

@@ -1,21 +1,14 @@
 """Personal models after the last round: tuned as the protocol says, measured on the clients' test samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from statistics import fmean, pstdev
-from typing import Any
 
 from fedblade.core.cohort import Cohort
 from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
 from fedblade.runs._client_records import ClientRecord, client_facts, global_accuracies
-from fedblade.runs._evaluation import (
-    PersonalAccuracy,
-    measured_client,
-    personal_accuracies,
-    personal_test_indices,
-)
+from fedblade.runs._evaluation import PersonalAccuracy, measured_client, personal_accuracies, personal_test_indices
 from fedblade.runs._setup import Setup, plan_phases
 
 GAPA_EPOCHS = 10
@@ -107,23 +100,3 @@ def _client_record(
     if untuned:
         record["global_accuracy"] = untuned[client].percent if client in untuned else None
     return record | ({"curve": [accuracy.percent for accuracy in curve]} if len(curve) > 1 else {})
-
-
-def spread(clients: Sequence[Mapping[str, Any]], key: str = "accuracy") -> dict[str, Any]:
-    """Mean, standard deviation and worst tenth of `key` over clients, and the number of clients without a value.
-
-    The standard deviation divides by n: it describes these clients, it does not estimate others.
-    """
-    values = sorted(float(client[key]) for client in clients if client.get(key) is not None)
-    if not values:
-        return {}
-    worst = values[: max(1, len(values) // 10)]
-    curves = [client["curve"] for client in clients if client.get("curve")]
-    return {
-        "personal_accuracy": fmean(values),
-        "personal_std": pstdev(values),
-        "personal_worst_decile": fmean(worst),
-        "personal_min": values[0],
-        "clients_without_test_samples": len(clients) - len(values),
-        **({"personal_curve": [fmean(point) for point in zip(*curves, strict=True)]} if curves else {}),
-    }

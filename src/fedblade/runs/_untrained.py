@@ -5,6 +5,7 @@ from typing import Any
 
 from fedblade.core.errors import RunFailed
 from fedblade.core.outcome import StepLog
+from fedblade.core.words import plural
 from fedblade.runs._setup import Setup
 
 _UNTRAINED = "count_untrained_rounds"
@@ -26,13 +27,12 @@ def refuse_untrained(setup: Setup, history: Sequence[Mapping[str, Any]]) -> None
     if not history or untrained_rounds(history) < len(history):
         return
     local, largest = setup.config.local, _largest(setup, history)
-    samples = f"{largest} {'sample' if largest == 1 else 'samples'}"
     singletons = any(record.get("count_skipped_singletons") for record in history)
     why = ", and BatchNorm layers cannot train on a batch of one sample" if singletons else ""
     when = "the only round" if len(history) == 1 else f"any of the {len(history)} rounds"
     raise RunFailed(
-        f"no client made a step in {when}: local.batch_size = {local.batch_size}, "
-        f"local.last_batch = '{local.last_batch}', and the largest of the clients that took part has {samples}{why}. "
+        f"no client made a step in {when}: local.batch_size = {local.batch_size}, local.last_batch = "
+        f"'{local.last_batch}', and the largest of the clients that took part has {plural(largest, 'sample')}{why}. "
         f"{_advice(local.batch_size, largest, singletons=singletons)}"
     )
 

@@ -80,20 +80,8 @@ def count_work(
 
 def _cohorts(config: RunConfig, sizes: IntArray, with_data: IntArray) -> list[IntArray]:
     """The clients that answer in each round, as far as it is known before the run."""
-    federation, streams = config.federation, Streams(config.general.seed)
-    eligible = np.setdiff1d(with_data, hold_unseen(streams, federation.unseen, with_data))
-    per_round = min(federation.clients_per_round, len(eligible))
-    everyone = config.build_method().participation == "all"
-    cohorts = Cohorts(
-        config.participation,
-        streams,
-        eligible,
-        lambda: sizes,
-        per_round,
-        federation.rounds,
-        federation.dropout,
-        everyone=everyone,
-    )
+    unseen = hold_unseen(Streams(config.general.seed), config.federation.unseen, with_data)
+    cohorts = Cohorts.of(config, config.build_method(), np.setdiff1d(with_data, unseen), lambda: sizes)
     return [cohorts.answering(round_, cohort) for round_, cohort in enumerate(cohorts.planned())]
 
 

@@ -50,7 +50,7 @@ class Estimate:
         machine = "GPU" if self.device == "cuda" else "CPU"
         advice = "; use a GPU" if machine == "CPU" and self.seconds > _DAY else ""
         timings = f"(from {plural(self.timings, 'timing')} of a few steps)"
-        time = f"about {duration(self.seconds)} on this machine's {machine}{advice}"
+        time = f"about {time_in_words(self.seconds)} on this machine's {machine}{advice}"
         if not self.untimed:
             return f"{time} {timings}"
         here = f"{self.runs - self.untimed} of {plural(self.runs, 'run')}"
@@ -149,12 +149,11 @@ def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, timings:
             timings.say(f"splitting {config.dataset.name} with {config.partition.name}, seed {config.split_seed}")
             splits[key] = training_split(config, dataset)
         speed = timings.speed(config, dataset)
-        skip, size = speed.skip_singletons, speed.group_size
         work = count_work(
             config,
             splits[key],
-            skip_singletons=skip,
-            group_size=size,
+            skip_singletons=speed.skip_singletons,
+            group_size=speed.group_size,
             first_round=done,
             diagnostics_every=speed.diagnostics_every,
         )
@@ -169,7 +168,7 @@ def _split_request(config: RunConfig) -> str:
     return repr((table["partition"], table["dataset"], clients, config.evaluation.on, config.split_seed))
 
 
-def duration(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
     """A time in the unit that a person would use."""
     for unit, size in (("days", _DAY), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 1.5 * size:

@@ -9,7 +9,7 @@ import torch
 from fedblade.core.errors import Misconfigured
 from fedblade.core.machine import cores, free_memory
 from fedblade.runs import find_device, guess_work
-from fedblade.studies._estimate import Estimate, duration
+from fedblade.studies._estimate import Estimate, time_in_words
 from fedblade.studies._planned_run import PlannedRun
 
 AUTO = "auto"
@@ -44,7 +44,7 @@ class Jobs:
             return cost.sentence()
         # If the runs do not divide evenly, the last of them leave workers idle.
         seconds = cost.seconds / cost.runs * -(-cost.runs // at_a_time)
-        return f"{cost.sentence()}; about {duration(seconds)} with {at_a_time} runs at a time"
+        return f"{cost.sentence()}; about {time_in_words(seconds)} with {at_a_time} runs at a time"
 
 
 def plan_jobs(asked: str, devices: str, runs: Sequence[PlannedRun]) -> Jobs:

@@ -10,18 +10,28 @@ A measure is written as a word, sometimes with arguments after a space:
 - `history KEY`: a field of the last evaluated round. `PROTOCOL KEY`: a field of the summary that the protocol writes.
   `PROTOCOL KEY STD`: the same, and a second field with the deviation over the clients of a run.
 - `seconds_per_round`, `minutes_per_round`. `prototype_kb`: size of all class prototypes, which needs no run.
+- `bench …`: measured by a benchmark and by no run.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fedblade import protocols
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
+from fedblade.config.schema import Evaluation
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.registry import metrics
+from fedblade.presets.grid import Cell
 from fedblade.results import RunDirectory
 
 BYTES_PER_KB = 1024
+_FROM_RUNS = {"best", "rounds_to", "speedup_to", "history", "seconds_per_round", "minutes_per_round", "prototype_kb"}
+_FROM_RUNS |= set(get_args(Evaluation.model_fields["protocol"].annotation))
+_FROM_BENCHMARKS = {"bench": "`fedblade bench losses`"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,19 @@ def prototype_kilobytes(num_classes: int, dim: int) -> Measurement:
     return Measurement(num_classes * dim * 4 / BYTES_PER_KB, None, 1)
 
 
+def check_cell(cell: Cell) -> Mapping[str, str]:
+    """Look up every part of a cell: an unknown name or setting is an error.
+
+    Returns the metrics that no run gives, with the command that measures them.
+    """
+    config = complete_config({**apply_overrides(cell.config, {}), "seed": cell.seeds[0]})
+    config.build_method()
+    for name in config.evaluation.metrics:
+        metrics.get(name)
+    commands = {metric: _benchmark_of(measure) for metric, measure in cell.measures.items()}
+    return {metric: command for metric, command in commands.items() if command is not None}
+
+
 def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Measurement | None:
     """The mean round over runs. If a run never reaches the threshold, the number of rounds is a bound."""
     reached = [protocols.rounds_to(run.history, threshold) for run in runs]
@@ -154,3 +177,14 @@ def _on_domain(history: protocols.History, domain: str) -> float | None:
 def _last_value(history: protocols.History, key: str) -> float | None:
     values = [record[key] for record in history if record.get(key) is not None]
     return float(values[-1]) if values else None
+
+
+def _benchmark_of(measure: Any) -> str | None:
+    """The command that measures a metric; None where runs give the metric."""
+    text = str(next(iter(measure.values())) if isinstance(measure, dict) else measure)
+    kind = text.partition(" ")[0]
+    if kind in _FROM_RUNS:
+        return None
+    if kind not in _FROM_BENCHMARKS:
+        raise Misconfigured(f"unknown measure '{text}'.{nearest(kind, (*_FROM_RUNS, *_FROM_BENCHMARKS))}")
+    return _FROM_BENCHMARKS[kind]

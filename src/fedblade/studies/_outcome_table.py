@@ -1,13 +1,10 @@
 """The table of a reproduction: before its runs, and afterwards with our numbers beside the published ones."""
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fedblade import protocols
 from fedblade.presets.published import COLUMNS, Published
-from fedblade.results import Table, latex_table, markdown_table
+from fedblade.results import Table, csv_text, latex_table, markdown_table
 from fedblade.studies._outcomes import Outcome, progress_of
 from fedblade.studies._reproduction import Reproduction
 from fedblade.studies._table_columns import common_facts, differing_columns
@@ -33,8 +30,8 @@ def planned_table(plan: Reproduction) -> Table:
         for facts, line in zip(lines, plan.lines, strict=True)
     ]
     common = common_facts(lines, left_out={*columns, *last, *plan.preset.variants})
-    table = Table.of_texts([*map(_heading, columns), "paper", *last], rows, _NUMBERS)
-    return replace(table, notes=(f"the same in every line: {common}",))
+    notes = (f"the same in every line: {common}",)
+    return Table.of_texts([*map(_heading, columns), "paper", *last], rows, _NUMBERS, notes)
 
 
 def outcome_table(outcomes: Sequence[Outcome], remarks: Sequence[str]) -> Table:
@@ -50,8 +47,8 @@ def outcome_table(outcomes: Sequence[Outcome], remarks: Sequence[str]) -> Table:
         ]
         for facts, outcome in zip(lines, outcomes, strict=True)
     ]
-    table = Table.of_texts([*map(_heading, columns), *_NUMBERS], rows, _NUMBERS)
-    return replace(table, notes=("difference = ours - paper", *remarks, *_deviation_notes(outcomes)))
+    notes = ("difference = ours - paper", *remarks, *_deviation_notes(outcomes))
+    return Table.of_texts([*map(_heading, columns), *_NUMBERS], rows, _NUMBERS, notes)
 
 
 def outcome_files(plan: Reproduction, outcomes: Sequence[Outcome]) -> dict[str, str]:
@@ -70,9 +67,7 @@ def _comma_separated(preset_id: str, outcomes: Sequence[Outcome], remarks: Seque
     axes = list(dict.fromkeys(axis for outcome in outcomes for axis in outcome.line.extra))
     header = ["preset", *COLUMNS, *axes, "metric", "ours_mean", "ours_std", "ours_seeds", "runs", "bound"]
     header += ["paper_mean", "paper_std", "difference", "note"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    lines: list[list[str]] = []
     notes = (*remarks, *_deviation_notes(outcomes))
     for outcome in outcomes:
         line, ours, published = outcome.line, outcome.ours, outcome.line.published
@@ -81,8 +76,8 @@ def _comma_separated(preset_id: str, outcomes: Sequence[Outcome], remarks: Seque
         row += [" ".join(_numbers(*ours.seeds)) if ours else ""]
         row += [str(ours.runs) if ours else "0", ours.bound if ours else ""]
         row += _numbers(published.mean if published else None, published.std if published else None, outcome.difference)
-        writer.writerow([*row, "; ".join(filter(None, (outcome.note, *notes)))])
-    return text.getvalue()
+        lines.append([*row, "; ".join(filter(None, (outcome.note, *notes)))])
+    return csv_text(header, lines)
 
 
 def _deviation_notes(outcomes: Sequence[Outcome]) -> list[str]:

@@ -14,7 +14,7 @@ from fedblade.presets.names import names_in_papers
 from fedblade.presets.published import Line, columns_of
 from fedblade.studies._measures import FinishedRun, Measurement, measure, prototype_kilobytes, read_finished, speedup
 from fedblade.studies._planned_run import PlannedRun, outdated_runs
-from fedblade.studies._reproduction import Reproduction
+from fedblade.studies._reproduction import PlannedCell, Reproduction
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ def outcomes(plan: Reproduction, failed: Mapping[Path, str] | None = None) -> li
 def progress_of(plan: Reproduction, line: Line) -> str:
     """How many runs of a line are done, or why no run gives its number."""
     planned = [plan.planned(cell) for cell in line.cells]
-    pending = list(dict.fromkeys(command for cell in planned for command in cell.pending))
-    if pending:
+    if pending := _pending_commands(planned):
         return f"pending: {', '.join(pending)}"
     runs = [run for cell in planned for run in cell.runs]
     if not runs:
@@ -54,9 +53,12 @@ def progress_of(plan: Reproduction, line: Line) -> str:
 
 
 def _outcome(plan: Reproduction, line: Line, failed: Mapping[Path, str]) -> Outcome:
+    """Our number of a line, or why there is none."""
     planned = [plan.planned(cell) for cell in line.cells]
-    pending = list(dict.fromkeys(command for cell in planned for command in cell.pending))
-    commands = pending or [cell.benchmarked[line.metric] for cell in planned if line.metric in cell.benchmarked][:1]
+    commands = (
+        _pending_commands(planned)
+        or [cell.benchmarked[line.metric] for cell in planned if line.metric in cell.benchmarked][:1]
+    )
     if commands:
         return Outcome(line, None, f"pending: {', '.join(commands)}")
     if any(run.folder in failed for cell in planned for run in cell.runs):
@@ -66,6 +68,11 @@ def _outcome(plan: Reproduction, line: Line, failed: Mapping[Path, str]) -> Outc
         return Outcome(line, None, _why_missing(plan, line))
     wanted = min((len(cell.runs) for cell in planned), default=0)
     return Outcome(line, ours, f"{ours.runs} of {wanted} runs finished" if ours.runs < wanted else "")
+
+
+def _pending_commands(planned: Sequence[PlannedCell]) -> list[str]:
+    """The commands that give the numbers of cells that no run gives."""
+    return list(dict.fromkeys(command for cell in planned for command in cell.pending))
 
 
 def _measurement(plan: Reproduction, line: Line) -> Measurement | None:

@@ -64,8 +64,8 @@ def refuse_outdated(runs: Sequence[PlannedRun]) -> None:
 def unfinished_runs(runs: Sequence[PlannedRun], given: GivenObjects = NOTHING_GIVEN) -> list[PlannedRun]:
     """The runs that are left to do, one per folder.
 
-    A folder is refused if other code, other data or another configuration has made it. The data may be
-    `given` from Python.
+    A folder is refused if other code, other data or another configuration has made it. The data may be `given` from
+    Python.
     """
     refuse_outdated(runs)
     named = ReuseCheck()

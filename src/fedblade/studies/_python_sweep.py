@@ -15,8 +15,7 @@ from fedblade.results import Table
 from fedblade.runs import Callback, Progress, Result, take_objects
 from fedblade.studies._measures import Measurement
 from fedblade.studies._study import NumJobs, Study, Trainer, records_of, seed_list, study_folder
-from fedblade.studies._sweep import Axis, Trial, plan_sweep, select_best, tuning_axes
-from fedblade.studies._sweep_table import sweep_table
+from fedblade.studies._sweep import Axis, Trial, plan_sweep, select_best, sweep_table, tuning_axes
 
 if TYPE_CHECKING:
     from pandas import DataFrame

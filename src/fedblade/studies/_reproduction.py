@@ -15,7 +15,7 @@ from fedblade.presets.catalogue import GridPreset, load_grid
 from fedblade.presets.grid import Cell
 from fedblade.presets.published import IN_COLUMNS, Line, columns_of, lines_of, select
 from fedblade.runs import ReuseCheck, folder_name
-from fedblade.studies._cell_check import check_cell
+from fedblade.studies._measures import check_cell
 from fedblade.studies._planned_run import PlannedRun
 from fedblade.studies._table_columns import model_of_dataset
 
@@ -163,7 +163,7 @@ def _plan_cell(
     folder: Path,
 ) -> PlannedCell:
     planned = PlannedCell(cell, check_cell(cell), ())
-    if planned.pending or not _needs_runs(cell):
+    if planned.pending or all(measure == "prototype_kb" for measure in cell.measures.values()):
         return planned
     raw = apply_overrides(cell.config, overrides)
     full = setting(raw, "federation.rounds")
@@ -190,10 +190,6 @@ def _refuse_other_cells(preset: GridPreset, overrides: Mapping[str, Any]) -> Non
                 f"--set {given}=… would change a setting that tells the cells of this preset apart. Use --where to "
                 f"choose among its cells, or `fedblade run` for a setting that the preset does not have."
             )
-
-
-def _needs_runs(cell: Cell) -> bool:
-    return any(measure != "prototype_kb" for measure in cell.measures.values())
 
 
 def _label(preset: GridPreset, cell: Cell) -> Iterable[str]:

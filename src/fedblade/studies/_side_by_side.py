@@ -1,4 +1,7 @@
-"""Runs of a study side by side: workers take the runs in order, and one process shows what all of them do."""
+"""Trains the runs of a study: one after another in this process, or side by side.
+
+Side by side, workers take the runs in order, and one process shows what all of them do.
+"""
 
 import math
 import queue
@@ -13,14 +16,16 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.listener import RunListener
 from fedblade.core.words import plural
 from fedblade.engines.ranks import raise_described_error
-from fedblade.runs import UniqueNotes
+from fedblade.runs import GivenObjects, UniqueNotes
 from fedblade.studies._jobs import Jobs, jobs_in_memory, worker_environment
-from fedblade.studies._planned_run import PlannedRun
+from fedblade.studies._planned_run import NOTHING_GIVEN, PlannedRun, run_planned, unfinished_runs
 from fedblade.studies._worker import Message, relay_message
 from fedblade.studies._worker_process import Inbox, Worker
 
 Listen = Callable[[str], AbstractContextManager[RunListener]]
 """Makes the listener of a run from the run's label."""
+Display = Callable[[int], AbstractContextManager[Listen]]
+"""Makes the listeners of so many runs side by side."""
 
 
 def run_side_by_side(unfinished: Sequence[PlannedRun], jobs: Jobs, listen: Listen) -> dict[Path, str]:
@@ -42,11 +47,6 @@ class _Training:
     listener: RunListener
     end_listening: ExitStack
     began: float
-
-
-def _without_seed(run: PlannedRun) -> str:
-    """A key that runs have in common if they differ only in the seed."""
-    return repr({**run.config.table(), "seed": 0})
 
 
 class _Team:
@@ -195,3 +195,22 @@ class _Team:
     def _show(self, text: str) -> None:
         """Show what a worker printed; a display that is on the terminal puts it above its bars."""
         print(text, file=sys.stderr, flush=True)
+
+
+def train_runs(
+    runs: Sequence[PlannedRun], jobs: Jobs, listen: Listen, display: Display, given: GivenObjects = NOTHING_GIVEN
+) -> dict[Path, str]:
+    """Do the runs that are not finished; returns by folder why a run failed. A failed run does not stop the others.
+
+    `listen` makes the listener of a run in this process, and `display` those of runs side by side.
+    """
+    if jobs.in_this_process:
+        return run_planned(runs, listen, given)
+    unfinished = unfinished_runs(runs)
+    with display(len(unfinished)) as shared:
+        return run_side_by_side(unfinished, jobs, shared)
+
+
+def _without_seed(run: PlannedRun) -> str:
+    """A key that runs have in common if they differ only in the seed."""
+    return repr({**run.config.table(), "seed": 0})

@@ -25,9 +25,8 @@ from fedblade.runs import (
 )
 from fedblade.studies._jobs import AUTO, plan_jobs
 from fedblade.studies._planned_run import PlannedRun
-from fedblade.studies._side_by_side import Listen
+from fedblade.studies._side_by_side import Listen, train_runs
 from fedblade.studies._study_display import study_display
-from fedblade.studies._train import train_runs
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -12,7 +12,7 @@ from rich.table import Column
 from fedblade.core.listener import ListenerGroup, RoundRecord, RunListener, RunOverview
 from fedblade.core.words import plural
 from fedblade.runs import progress_listener, round_facts
-from fedblade.studies._estimate import duration
+from fedblade.studies._estimate import time_in_words
 from fedblade.studies._side_by_side import Listen
 
 _ENOUGH = 0.05
@@ -53,7 +53,7 @@ class StudyProgress:
         return self._runs[-1]
 
     def seconds_left(self) -> float | None:
-        """An estimate: every run that is left takes as long as those before it, and a single run is not divided."""
+        """An estimate: a run that is left takes as long as those before it, and no run is shared by several workers."""
         now = self.clock()
         done = sum(run.share - run.first_share for run in self._runs)
         active = [run for run in self._runs if run.ended is None]
@@ -67,7 +67,7 @@ class StudyProgress:
     def time_left(self) -> str:
         """The estimate in words; empty if there is none."""
         left = self.seconds_left()
-        return "" if left is None else f"about {duration(left)} left"
+        return "" if left is None else f"about {time_in_words(left)} left"
 
 
 class _RunCounter(RunListener):

@@ -1,4 +1,4 @@
-"""Sweeps: a grid over keys that the user names, with the same number of trials for every method.
+"""Sweeps: a grid over keys that the user names, with the same number of trials for every method, and their table.
 
 The best trial of a method has the highest accuracy by the configuration's protocol. With a validation split the best
 trial is trained again and tested. Without one the test set chooses, which is optimistic; the command says so.
@@ -17,6 +17,7 @@ from fedblade.config.settings import show
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
+from fedblade.results import Table, short_names
 from fedblade.runs import check_folder, folder_name
 from fedblade.studies._measures import Measurement, over_seeds, read_finished
 from fedblade.studies._planned_run import PlannedRun
@@ -118,6 +119,30 @@ def select_best(trials: Sequence[Trial]) -> dict[str, Trial]:
         if accuracy is not None and (trial.method not in best or accuracy.mean > best[trial.method][0]):
             best[trial.method] = (accuracy.mean, trial)
     return {method: trial for method, (_, trial) in best.items()}
+
+
+def sweep_table(trials: Sequence[Trial], best: Mapping[str, Trial], on: str) -> Table:
+    """One row per trial; the best trials are marked. The note says what the numbers are."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
+    numeric = [*(key.rpartition(".")[2] for key in keys), "runs", "accuracy"]
+    methods = short_names([trial.method for trial in trials])
+    rows = []
+    for trial in trials:
+        accuracy = trial.accuracy()
+        mark = "* " if best.get(trial.method) is trial else ""
+        text = "–" if accuracy is None else mark + accuracy.text()
+        finished = f"{0 if accuracy is None else accuracy.runs}/{len(trial.runs)}"
+        rows.append([methods[trial.method], *(value_text(trial, key) for key in keys), finished, text])
+    spread = ", mean ± std over seeds (n−1)" if any(len(trial.runs) > 1 for trial in trials) else ""
+    chosen = "; * chosen" if best else ""
+    warning = " on the test set, so these are optimistic" if best and on == "test" else ""
+    note = f"accuracy in % on the {on} set{spread}{chosen}{warning}"
+    return Table.of_texts(["method", *numeric], rows, numeric, (note,))
+
+
+def value_text(trial: Trial, key: str) -> str:
+    """The value of a key in a trial, empty if the trial does not have the key."""
+    return show(trial.values[key]) if key in trial.values else ""
 
 
 def _tested(run: PlannedRun) -> PlannedRun:

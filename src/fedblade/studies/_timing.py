@@ -89,15 +89,15 @@ def measure_speed(config: RunConfig) -> Speed:
 def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Sequence[float]:
     """The cost of every counted thing, never negative, that comes closest to the seconds of all measurements.
 
-    Errors are relative. The last measurement is the largest and is met exactly. Where measurements hardly tell costs
-    apart, few costs are taken, and those of the last things.
+    Errors are relative. The last measurement is the largest and is met exactly. Where the measurements hardly tell one
+    cost from another, as few things as possible have a cost, and later ones go before earlier ones.
     """
     table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
     fits: list[tuple[float, NDArray[np.float64]]] = []
-    things = range(table.shape[1])
-    for chosen in (list(some) for number in things for some in itertools.combinations(reversed(things), number + 1)):
-        costs = np.zeros(len(things))
-        costs[chosen] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
+    columns = range(table.shape[1])
+    for chosen in (subset for size in columns for subset in itertools.combinations(reversed(columns), size + 1)):
+        costs = np.zeros(len(columns))
+        costs[list(chosen)] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
         if costs.min() >= 0 and table[-1] @ costs > 0:
             fits.append((float(np.square(table @ costs / times - 1).sum()), costs))
     smallest = min(error for error, _ in fits)

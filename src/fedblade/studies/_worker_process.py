@@ -17,7 +17,7 @@ from fedblade.studies._worker import ENDED, Message
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fedblade.studies._worker import main; main()"
 """A worker finds the modules that the command finds."""
 _LAST_SECONDS = 1.0
-"""How long to wait for the last words of a process that has ended, if a process that it started holds them back."""
+"""How long to wait for the end of what a dead process printed: a process that it started may keep its output open."""
 
 Inbox = queue.Queue[tuple["Worker", Message]]
 

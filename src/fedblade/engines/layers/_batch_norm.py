@@ -69,7 +69,7 @@ def _deferred_to_pooling(
 
     None where the normalisation would change which value of a window is the largest.
     """
-    if maps.is_cuda or "weight" not in tensors or maps.dtype != tensors["weight"].dtype:
+    if _on_gpu.is_on_gpu(maps) or "weight" not in tensors or maps.dtype != tensors["weight"].dtype:
         return None
     running = None
     if shared.training and "running_mean" in tensors:

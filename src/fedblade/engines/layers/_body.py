@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from fedblade.core.errors import Unsupported
 from fedblade.core.tree import Tree
 from fedblade.core.views import Tap
+from fedblade.engines.layers import _on_gpu
 from fedblade.engines.layers._base import RULES, Activation, Rule, Shared
 from fedblade.engines.layers._graph import (
     canonical,
@@ -61,7 +62,7 @@ class StackedBody:
         if self._body.training != training:
             self._body.train(training)
         tensors = {**params, **buffers}
-        on_gpu = inputs.is_cuda
+        on_gpu = _on_gpu.is_on_gpu(inputs)
         sizes = mask.sum(1, dtype=torch.int32) if on_gpu and mask is not None else None
         shared = Shared(inputs.shape[0], mask, training, sizes=sizes)
         fused = self._fused[on_gpu]

@@ -15,7 +15,7 @@ from fedblade.engines.layers._base import Activation, Shared, rule
 def convolution(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """A convolution over clients·channels with as many groups per client as the module has."""
     conv = cast("nn.Conv2d", module)
-    if inputs.value.is_cuda:
+    if _on_gpu.is_on_gpu(inputs.value):
         by_kernels = _on_gpu.convolution(conv, tensors, inputs, shared)
         if by_kernels is not None:
             return Activation(by_kernels, folded=True)

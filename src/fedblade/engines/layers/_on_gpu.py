@@ -12,9 +12,14 @@ _SMALL_PATCH = 64
 """The largest number of inputs of an output pixel for which writing out all patches costs less than it saves."""
 
 
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Whether the layers of a GPU compute with a tensor. Tests say so of a CPU's, where kernels are interpreted."""
+    return tensor.is_cuda
+
+
 def kernels_fit(maps: Tensor) -> bool:
     """Whether the kernels take these maps."""
-    return maps.is_cuda and maps.dim() == 4 and maps.dtype in (torch.float32, torch.bfloat16)
+    return is_on_gpu(maps) and maps.dim() == 4 and maps.dtype in (torch.float32, torch.bfloat16)
 
 
 def is_depthwise(module: nn.Module) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from fedblade.core.state import unflatten
 from fedblade.core.sums import DataPass, Sent, Sum, own_weight
 from fedblade.core.tree import Tree
-from fedblade.core.untrusted_text import SHOWN_CHARACTERS, short_repr
+from fedblade.core.untrusted_text import SHOWN_CHARACTERS, is_number, short_repr
 from fedblade.engines.base import RoundOutcome
 from fedblade.engines.nodes._bounds import (
     ExpectedWork,
@@ -92,7 +92,7 @@ class Template:
             if key not in self.logged and key != _LOST:
                 return f"its log has {short_repr(key)}, which is no loss or counter of a client"
             max_steps = 1 if key == _LOST or work is None else work.steps
-            if not _is_number(total, _LARGEST) or type(steps[key]) is not int or not 0 <= steps[key] <= max_steps:
+            if not is_number(total, _LARGEST) or type(steps[key]) is not int or not 0 <= steps[key] <= max_steps:
                 return (
                     f"its log has '{key}' {short_repr(total)} in {short_repr(steps[key])} steps, which cannot be; the "
                     f"client's samples give {max_steps}"
@@ -183,7 +183,7 @@ def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
             return f"it answers {key} {short_repr(facts.get(key))}; asked was {value!r}"
     if not isinstance(facts.get("totals"), dict) or not isinstance(facts.get("steps"), dict):
         return "it has no log of its losses"
-    if not all(_is_number(facts.get(key), most) and facts[key] >= 0 for key, most in _NUMERIC_FACTS.items()):
+    if not all(is_number(facts.get(key), most) and facts[key] >= 0 for key, most in _NUMERIC_FACTS.items()):
         return "its seconds or its bytes are not numbers of a possible size"
     if not isinstance(facts.get("kept", False), bool):
         return "it does not say whether it has kept a state"
@@ -191,8 +191,3 @@ def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     if not isinstance(sent, dict) or sent.keys() != set(KINDS):
         return "it does not say what it sends"
     return None
-
-
-def _is_number(given: object, most: float) -> bool:
-    """Whether a value is a number between -most and most; JSON also has NaN, infinity and integers of any length."""
-    return type(given) in (int, float) and -most <= given <= most  # type: ignore[operator]

@@ -31,8 +31,8 @@ class ExpectedWork:
     """What a round asks of a client, computed from the client's class counts alone.
 
     `counts` are samples per class [classes] in float64, `phase_steps` the local steps of each phase. `skipped` counts
-    the batches of one sample that are left out. `effective_steps` are the steps of the received model,
-    corrected for momentum.
+    the batches of one sample that are left out. `effective_steps` are the steps of the received model, corrected for
+    momentum.
     """
 
     counts: Tensor

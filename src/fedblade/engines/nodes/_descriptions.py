@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedblade.core.untrusted_text import short_repr
+from fedblade.core.untrusted_text import is_number, short_repr
 from fedblade.engines.nodes._protocol import protocol_difference
 
 _MAX_SAMPLES = 2**40
@@ -127,7 +127,7 @@ def _input_shape(key: str, given: Any) -> list[int]:
 def _scaling(key: str, given: Any, channels: int) -> Scaling:
     """Unit, mean and std; mean and std are one number for all channels or one for each."""
     match given:
-        case [unit, list(mean), list(std)] if all(map(_is_number, (unit, *mean, *std))):
+        case [unit, list(mean), list(std)] if all(is_number(number, _LARGEST_NUMBER) for number in (unit, *mean, *std)):
             if unit > 0 and all(deviation > 0 for deviation in std) and {len(mean), len(std)} <= {1, channels}:
                 return float(unit), tuple(map(float, mean)), tuple(map(float, std))
     raise InvalidDescription(
@@ -170,10 +170,6 @@ def _salted_digest(key: str, given: object) -> str:
 def digests_differ(one: str, other: str) -> bool:
     """Whether two salted digests show different samples. Digests with different salts show nothing."""
     return one != other and one.partition("-")[0] == other.partition("-")[0]
-
-
-def _is_number(given: Any) -> bool:
-    return type(given) in (int, float) and bool(-_LARGEST_NUMBER < given < _LARGEST_NUMBER)
 
 
 def _are_integers(given: Any, low: int, high: int) -> bool:

@@ -27,11 +27,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    pull_and_inflate_object_from_tree,
-    pull_objects,
-)
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_and_inflate_object_from_tree, pull_objects
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -146,7 +142,7 @@ def pull_input(client: RuntimeHttpClient) -> TaskInput:
 def pull_message(client: RuntimeHttpClient, given: TaskInput) -> Message:
     """The message that a node is to answer."""
     _, tree = _announced(client)
-    pull, confirm = _ways(client, given)
+    pull, confirm = _fetch_and_confirm(client, given)
     message = pull_and_inflate_object_from_tree(tree, pull, confirm, return_type=Message, **_PATIENCE)
     message.metadata.__dict__["_message_id"] = tree.object_id
     return message
@@ -164,7 +160,7 @@ def refuse_message(client: RuntimeHttpClient, given: TaskInput, reason: str) -> 
     cannot put the next piece down: it gives the message up, and never sends the answer.
     """
     announced, tree = _announced(client)
-    pull, confirm = _ways(client, given)
+    pull, confirm = _fetch_and_confirm(client, given)
     pull_objects([piece.object_id for piece in iterate_object_tree(tree)], pull, **_PATIENCE)
     confirm(tree.object_id)
     push_reply(client, given, Message(Error(ErrorCode.INVALID_FAB, reason), reply_to=message_from_proto(announced)))
@@ -180,7 +176,9 @@ def _announced(client: RuntimeHttpClient) -> tuple[ProtoMessage, ObjectTree]:
     return found.messages_list[0], found.message_object_trees[0]
 
 
-def _ways(client: RuntimeHttpClient, given: TaskInput) -> tuple[Callable[[str], bytes], Callable[[str], None]]:
+def _fetch_and_confirm(
+    client: RuntimeHttpClient, given: TaskInput
+) -> tuple[Callable[[str], bytes], Callable[[str], None]]:
     """How a piece of a message is fetched, and how the message is confirmed."""
     node, run_id = Node(node_id=given.context.node_id), given.run.run_id
     return (

@@ -126,7 +126,8 @@ def _differences(request: RunRequest, made: Mapping[str, Any]) -> tuple[list[tup
     """What this rank was asked for and rank 0 was not: keys with both values. And the device of this rank."""
     if request.is_readable:
         config = request.config()
-        own, theirs, device = dotted(_travelled(config.table())), dotted(made["table"]), config.general.device
+        as_received = json.loads(json.dumps(config.table()))  # lists in place of tuples, as in what rank 0 sent
+        own, theirs, device = dotted(as_received), dotted(made["table"]), config.general.device
     else:
         own, theirs = request.as_given(), made["given"]
         device = own.get(_DEVICE, made["table"][_DEVICE])
@@ -136,18 +137,12 @@ def _differences(request: RunRequest, made: Mapping[str, Any]) -> tuple[list[tup
     return [pair for pair in pairs if pair[1] != pair[2]], device
 
 
-def _travelled(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as other ranks receive it."""
-    return dict(json.loads(json.dumps(table)))
-
-
 def _refuse_differences(everyone: Sequence[Sequence[Sequence[Any]]], hosts: Sequence[str]) -> None:
     """Refuse ranks that were asked for another run than rank 0. `everyone` has the differences of every rank."""
     found = []
     for rank, differences in enumerate(everyone):
-        shown = [f"{key} = {own!r} (rank 0: {theirs!r})" for key, own, theirs in differences[:_MOST_SHOWN]]
-        shown += [f"{len(differences) - _MOST_SHOWN} more"] * (len(differences) > _MOST_SHOWN)
-        found += [f"rank {rank} on {hosts[rank]} has {listing(shown)}"] if shown else []
+        named = [f"{key} = {own!r} (rank 0: {theirs!r})" for key, own, theirs in differences]
+        found += [f"rank {rank} on {hosts[rank]} has {listing(named, _MOST_SHOWN)}"] if named else []
     if found:
         raise Misconfigured(
             f"the ranks were asked for different runs: {'; '.join(found)}. Start all ranks with the same settings and "

@@ -18,13 +18,12 @@ _RANK_0_SECONDS = 3.0
 
 
 @contextlib.contextmanager
-def ending_together(ranks: Ranks | None) -> Iterator[None]:
+def ending_together(ranks: Ranks) -> Iterator[None]:
     """If the block fails, no other rank keeps waiting for this one: rank 0 sends the error, or all ranks stop."""
     try:
         yield
     except BaseException as error:
-        if ranks is not None:
-            _release_ranks(ranks, error)
+        _release_ranks(ranks, error)
         raise
 
 
