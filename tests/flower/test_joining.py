@@ -62,6 +62,12 @@ def test_data_are_named_by_absolute_paths(tmp_path, monkeypatch):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
     assert data_source("own.npz") == str(tmp_path / "own.npz")
+    Path("ward").mkdir()
+    with pytest.raises(Misconfigured, match="'ward' has no file 'train'; expected"):
+        data_source("ward")
+    for name in ("train.csv", "test.csv"):
+        (Path("ward") / name).touch()
+    assert data_source("ward") == data_source("ward/") == str(tmp_path / "ward")
     assert data_source("ward:samples") == data_source("ward.py:samples") == f"{tmp_path / 'ward.py'}:samples"
     assert data_source("wards.one:samples") == f"{tmp_path / 'wards' / 'one.py'}:samples"
     assert data_source("json.decoder:samples") == "json.decoder:samples"

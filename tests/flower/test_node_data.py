@@ -87,7 +87,7 @@ def test_what_a_users_code_says_is_not_told(text, error, module):
         ("def samples():\n    return [[1.0]], [0.5], [[1.0]], [0]", "labels have shape (1,) and type float64"),
         ("def samples():\n    return [['a']], [0], [[1.0]], [0]", "x_train has type <U1; expected integers or real"),
         ("other = 1", "own_ward.py' has no attribute 'samples'"),
-        (FRAME.format(cells="[1, 2, 3]"), "the data are a table, and a node does not know the means"),
+        (FRAME.format(cells="[1, 2, 3]"), "the function returns a table, or the nodes have agreed on a table"),
     ],
 )
 def test_what_is_wrong_with_shapes_and_labels_is_told(text, said, module):
@@ -157,8 +157,12 @@ def test_a_file_without_an_array_is_told_which(tmp_path):
 def test_names_and_tables_need_what_only_all_nodes_together_know(tmp_path):
     x = np.random.default_rng(0).random((6, 3), dtype=np.float32)
     np.savez(tmp_path / "named.npz", x=x, y=np.array(["cat", "dog"] * 3))
-    with pytest.raises(Misconfigured, match="labels are names, and a node does not know the names of all nodes"):
+    with pytest.raises(
+        Misconfigured, match=r"labels are names, and a node does not know those of all nodes. Let every"
+    ):
         own_dataset(str(tmp_path / "named.npz"), 10)
     (tmp_path / "ward.csv").write_text("age,label\n1,0\n2,1\n3,1\n")
-    with pytest.raises(Misconfigured, match="holds a table, and a node does not know the means"):
+    with pytest.raises(
+        Misconfigured, match=r"holds a table: it is encoded by means.* Let every hospital give `fedblade flower"
+    ):
         own_dataset(str(tmp_path / "ward.csv"), 10)

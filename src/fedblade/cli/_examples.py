@@ -33,6 +33,8 @@ _EXAMPLES = {
         "fedblade predict runs/first digits/*.png",
     ),
     "doctor": ("fedblade doctor",),
+    "flower sums": ("fedblade flower sums north.csv --client 0 --seed 0 --label outcome --out north.json",),
+    "flower agree": ("fedblade flower agree app north.json south.json west.json",),
 }
 
 

@@ -11,6 +11,7 @@ from fedblade.cli import _options as opt
 from fedblade.cli._examples import epilog
 from fedblade.cli._flower_admissions import admit, revoke
 from fedblade.cli._flower_machines import digest, join, node, serve
+from fedblade.cli._flower_tables import agree, sums
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -204,5 +205,5 @@ def _print(status: "Status") -> None:
             console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-for command in (init, up, run, status, down, certs, serve, digest, admit, revoke, join, node):
+for command in (init, up, run, status, down, sums, agree, certs, serve, digest, admit, revoke, join, node):
     flower.command(epilog=epilog(f"flower {command.__name__}", command))(command)

@@ -44,7 +44,10 @@ def join(
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", metavar="SOURCE", help="The node's data: an .npz file, FILE.py:function or module:function."
+            "--data",
+            metavar="SOURCE",
+            help="The node's data: a table or an .npz file, a folder with the files train and test, FILE.py:function "
+            "or module:function.",
         ),
     ] = None,
     allow: Annotated[

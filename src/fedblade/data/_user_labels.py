@@ -52,33 +52,94 @@ def _advice(labels: Array) -> str:
     return "Give one class for each sample; measured values and several labels per sample are no classes."
 
 
+@dataclass(frozen=True)
+class Classes:
+    """The classes of labels: how many, and the label of each class if it is not the class number.
+
+    `notes` are for the user.
+    """
+
+    count: int
+    values: tuple[int, ...] | tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
 def number_labels(given: Array, given_test: Array) -> Numbering:
-    """Class numbers from the labels of both parts together.
+    """Class numbers from the labels of both parts together, by the rule of `classes_of`."""
+    train, test = of_one_kind(given, given_test)
+    values = np.union1d(train, test)
+    if len(values) == 0:
+        return Numbering(as_labels(np.zeros(0, int)), as_labels(np.zeros(0, int)), 2)
+    classes = classes_of(values, len(train) + len(test))
+    notes = classes.notes
+    if len(train) and len(test):
+        notes += _note_on_test_labels(np.setdiff1d(test, train))
+    if classes.values is None:
+        return Numbering(train, test, classes.count, notes=notes)
+    return Numbering(places_of(values, train), places_of(values, test), classes.count, classes.values, notes)
+
+
+def classes_of(values: Array, samples: int) -> Classes:
+    """The classes by the different labels of so many samples, in ascending order.
 
     Names are numbered in sorted order. Other labels are class numbers if the lowest is 0 and at least half of the
     numbers up to the highest occur; numbers that do not occur are classes without samples. All other numbers are
     numbered in ascending order.
     """
-    if "U" in (given.dtype.kind, given_test.dtype.kind):
-        return _number_names(given, given_test)
-    train, test = as_labels(given), as_labels(given_test)
-    values = np.union1d(train, test)
-    if len(values) == 0:
-        return Numbering(train, test, 2)
-    _check_values(values, len(train) + len(test))
-    notes = _note_on_test_labels(np.setdiff1d(test, train)) if len(train) and len(test) else ()
+    if values.dtype.kind != "U" and values[0] < 0 and values.tolist() != [-1, 1]:
+        raise Misconfigured(
+            f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or only -1 and 1. Leave "
+            f"samples without a label out, or renumber the labels from 0."
+        )
+    check_are_classes(values, samples)
+    numbered = f"labels: {values_as_text(values)} are numbered 0 to {len(values) - 1} in"
+    if values.dtype.kind == "U":
+        note = f"{numbered} sorted order for training; predict gives the names"
+        return Classes(len(values), tuple(map(str, values)), (note,))
     highest = int(values[-1])
     if values[0] == 0 and 2 * len(values) >= highest + 1:
-        missing = np.setdiff1d(np.arange(highest + 1), values)
-        return Numbering(train, test, highest + 1, notes=_note_on_gaps(highest, missing) + notes)
-    numbered = (
-        f"labels: {_values_as_text(values)} are numbered 0 to {len(values) - 1} in ascending order for training; "
-        f"predict gives the original labels"
-    )
-    originals = tuple(int(value) for value in values)
-    return Numbering(
-        np.searchsorted(values, train), np.searchsorted(values, test), len(values), originals, (numbered, *notes)
-    )
+        return Classes(highest + 1, notes=_note_on_gaps(highest, np.setdiff1d(np.arange(highest + 1), values)))
+    note = f"{numbered} ascending order for training; predict gives the original labels"
+    return Classes(len(values), tuple(map(int, values)), (note,))
+
+
+def check_are_classes(values: Array, samples: int) -> None:
+    """Refuse the different labels of so many samples, ascending, if they are names or numbers of patients, say."""
+    many = len(values) > max(2, samples // 2)
+    if values.dtype.kind == "U":
+        if many:
+            raise Misconfigured(
+                f"{samples} samples have {len(values)} different labels; expected several samples of a class. Give the "
+                f"name of the class for each sample."
+            )
+        return
+    all_apart = samples >= _MANY and len(values) > 0.9 * samples
+    if all_apart or (many and int(values[-1]) >= samples):
+        raise Misconfigured(
+            f"{samples} samples have {len(values)} different labels up to {values[-1]}; expected a class for each "
+            f"sample, and several samples of a class. Give class labels."
+        )
+
+
+def places_of(values: Array, labels: Array) -> Labels:
+    """The number of each label: its place among the ascending values."""
+    return np.searchsorted(values, labels).astype(np.int64)
+
+
+def of_one_kind(given: Array, given_test: Array) -> tuple[Array, Array]:
+    """Labels of both parts, checked: names or whole numbers in both, one for each sample."""
+    if "U" not in (given.dtype.kind, given_test.dtype.kind):
+        return as_labels(given), as_labels(given_test)
+    if not given.dtype.kind == given_test.dtype.kind == "U" or given.ndim != 1 or given_test.ndim != 1:
+        raise Misconfigured(
+            f"training labels have shape {given.shape} and type {given.dtype}, test labels {given_test.shape} and "
+            f"{given_test.dtype}; expected one name for each sample in both. Convert one of them."
+        )
+    if any(not name.strip() for part in (given, given_test) for name in np.unique(part)):
+        raise Misconfigured(
+            "some labels are empty; expected the name of a class for each sample. Leave samples without a label out."
+        )
+    return given, given_test
 
 
 def number_by_names(names: tuple[str, ...], given: Array, given_test: Array) -> Numbering:
@@ -93,61 +154,20 @@ def number_by_names(names: tuple[str, ...], given: Array, given_test: Array) -> 
     return Numbering(train, test, len(names), names=names)
 
 
-def _number_names(given: Array, given_test: Array) -> Numbering:
-    """Class numbers from names of classes, in the order in which Python sorts them."""
-    if not given.dtype.kind == given_test.dtype.kind == "U" or given.ndim != 1 or given_test.ndim != 1:
-        raise Misconfigured(
-            f"training labels have shape {given.shape} and type {given.dtype}, test labels {given_test.shape} and "
-            f"{given_test.dtype}; expected one name for each sample in both. Convert one of them."
-        )
-    values, samples = np.union1d(given, given_test), len(given) + len(given_test)
-    if any(not name.strip() for name in values):
-        raise Misconfigured(
-            "some labels are empty; expected the name of a class for each sample. Leave samples without a label out."
-        )
-    if len(values) > max(2, samples // 2):
-        raise Misconfigured(
-            f"{samples} samples have {len(values)} different labels; expected several samples of a class. Give the "
-            f"name of the class for each sample."
-        )
-    note = (
-        f"labels: {_values_as_text(values)} are numbered 0 to {len(values) - 1} in sorted order for training; predict "
-        f"gives the names"
-    )
-    train, test = (np.searchsorted(values, part).astype(np.int64) for part in (given, given_test))
-    only_test = _note_on_test_labels(np.setdiff1d(given_test, given)) if len(given) and len(given_test) else ()
-    return Numbering(train, test, len(values), tuple(map(str, values)), (note, *only_test))
-
-
-def _check_values(values: Labels, samples: int) -> None:
-    """Refuse labels that are no classes: marks of missing labels, numbers of patients, measured values."""
-    if values[0] < 0 and values.tolist() != [-1, 1]:
-        raise Misconfigured(
-            f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or only -1 and 1. Leave "
-            f"samples without a label out, or renumber the labels from 0."
-        )
-    all_apart = samples >= _MANY and len(values) > 0.9 * samples
-    if all_apart or (len(values) > max(2, samples // 2) and int(values[-1]) >= samples):
-        raise Misconfigured(
-            f"{samples} samples have {len(values)} different labels up to {values[-1]}; expected a class for each "
-            f"sample, and several samples of a class. Give class labels."
-        )
-
-
 def _note_on_test_labels(values: Array) -> tuple[str, ...]:
-    return (f"labels: {_values_as_text(values)} occur only in the test samples",) if len(values) else ()
+    return (f"labels: {values_as_text(values)} occur only in the test samples",) if len(values) else ()
 
 
 def _note_on_gaps(highest: int, missing: Labels) -> tuple[str, ...]:
     if len(missing) == 0:
         return ()
     return (
-        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {_values_as_text(missing)} have no "
+        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {values_as_text(missing)} have no "
         f"samples; renumber the labels if these are no classes",
     )
 
 
-def _values_as_text(values: Array) -> str:
+def values_as_text(values: Array) -> str:
     """The values, or the first and the last of many."""
     shown: Sequence[object] = values.tolist()
     if len(shown) > _SHOWN:

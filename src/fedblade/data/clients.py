@@ -9,17 +9,8 @@ from fedblade.core.words import plural
 from fedblade.data._client_values import client_values, naming
 from fedblade.data._clients import ClientData
 from fedblade.data._own_samples import OwnSamples
-from fedblade.data._pictures import ENDINGS as PICTURE_ENDINGS
-from fedblade.data.own_files import ENDINGS, ReadSettings, is_own_file, read_own_file, with_test
-
-_EXPECTED = (
-    f"a file for each client ({', '.join(ENDINGS)}), such as north.csv, or a folder for each client with train.csv "
-    f"and, if there are test samples, test.csv"
-)
-_PICTURES = (
-    " Pictures are read by --set dataset=image_folder, which divides them; to keep the clients, store each client's "
-    "pictures as the arrays x and y in an .npz file."
-)
+from fedblade.data.client_parts import EXPECTED, checked_file, parts_of, read_parts
+from fedblade.data.own_files import ReadSettings
 
 
 def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
@@ -33,7 +24,7 @@ def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         state = "is a file" if folder.exists() else "does not exist"
-        raise Misconfigured(f"dataset.path '{path}' {state}; expected a folder with {_EXPECTED}.")
+        raise Misconfigured(f"dataset.path '{path}' {state}; expected a folder with {EXPECTED}.")
     found: dict[str, tuple[Path, Path | None]] = {}
     for entry in sorted(folder.iterdir(), key=lambda path: (path.name if path.is_dir() else path.stem, path.name)):
         if entry.name.startswith("."):
@@ -41,33 +32,13 @@ def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
         name = entry.name if entry.is_dir() else entry.stem
         if name in found:
             raise Misconfigured(f"'{folder}' has several files for client '{name}'; expected one. Remove the others.")
-        found[name] = _parts_in(entry) if entry.is_dir() else (_checked(folder, entry), None)
+        found[name] = parts_of(entry) if entry.is_dir() else (checked_file(folder, entry), None)
     if len(found) < 2:
         raise Misconfigured(
-            f"'{folder}' has {plural(len(found), 'client')}; expected at least two: {_EXPECTED}. To divide one file "
+            f"'{folder}' has {plural(len(found), 'client')}; expected at least two: {EXPECTED}. To divide one file "
             f"among clients, give it as dataset=files."
         )
     return found
-
-
-def _checked(folder: Path, file: Path) -> Path:
-    if not is_own_file(file):
-        hint = _PICTURES if file.is_dir() or file.suffix.lower() in PICTURE_ENDINGS else ""
-        raise Misconfigured(
-            f"'{folder}' has '{file.name}', which is no file of a client; expected {_EXPECTED}. Move it "
-            f"elsewhere.{hint}"
-        )
-    return file
-
-
-def _parts_in(folder: Path) -> tuple[Path, Path | None]:
-    """The files `train` and `test` in the folder of a client."""
-    parts = {entry.stem: _checked(folder, entry) for entry in folder.iterdir() if not entry.name.startswith(".")}
-    others = sorted(parts.keys() - {"train", "test"})
-    if "train" not in parts or others:
-        fault = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
-        raise Misconfigured(f"'{folder}' {fault}; expected {_EXPECTED}. Rename the file.")
-    return parts["train"], parts.get("test")
 
 
 def _names(path: str = "", **_settings: object) -> tuple[str, ...]:
@@ -90,10 +61,9 @@ def clients(
     their training samples.
     """
     settings, values = ReadSettings.of(label, missing, drop, categories), {}
-    for name, (train, test) in client_files(path).items():
+    for name, parts in client_files(path).items():
         with naming(name):
-            samples = read_own_file(train, settings)
-            values[name] = samples if test is None else with_test(samples, read_own_file(test, settings))
+            values[name] = read_parts(parts, settings)
     return ClientData(client_values(values), _source(list(values.values())))
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "encoded",
     "hold_out_test",
     "is_own_file",
+    "is_table_file",
     "read_own_file",
     "with_test",
 ]
@@ -62,6 +63,12 @@ ENDINGS = tuple(_FORMATS)
 def is_own_file(path: str | Path) -> bool:
     """Whether a path ends as a file that is read; the file may be missing."""
     return Path(path).suffix.lower() in _FORMATS
+
+
+def is_table_file(path: str | Path) -> bool:
+    """Whether a file is read as a table, by its ending."""
+    known = _FORMATS.get(Path(path).suffix.lower())
+    return known is not None and known.read is not read_npz
 
 
 def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> OwnSamples:
@@ -123,6 +130,17 @@ def _added(tables: Mapping[str, Table]) -> TableSums:
     return running[-1]
 
 
+def _encode_as_agreed(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
+    """The samples of one client, encoded by an encoding that other clients have too."""
+    for part in (samples.x, samples.x_test):
+        if isinstance(part, Table):
+            encoding.check_columns(part)
+    unknown: tuple[str, ...] = ()
+    if isinstance(samples.x, Table):
+        unknown = encoding.unknown(samples.x, "in the training samples that the agreement does not have")
+    return _encode(replace(samples, notes=(*samples.notes, *unknown)), encoding)
+
+
 def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
     """The samples of one client, encoded."""
     parts = samples.x, samples.x_test
@@ -137,11 +155,15 @@ def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
 
 
 def dataset_of(
-    samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels, key: tuple[int, int] = (0, 0)
+    samples: OwnSamples,
+    number: Callable[[Array, Array], Numbering] = number_labels,
+    key: tuple[int, int] = (0, 0),
+    encoding: TableEncoding | None = None,
 ) -> Dataset:
     """The data set of one file or one client alone; without a test part, a fifth of the samples becomes one.
 
-    `key` is the seed and the number of the client that draw the fifth.
+    `key` is the seed and the number of the client that draw the fifth. A table is encoded by its own training samples,
+    or by an `encoding` that several clients share.
     """
     samples.check_lengths()
     count, given = len(samples.y), samples.x_test is not None
@@ -150,7 +172,8 @@ def dataset_of(
             f"there are no test samples, and {plural(count, 'sample')} are too few to hold some out; expected at least "
             f"2. Add samples, or give test samples."
         )
-    (whole,) = encoded({"": hold_out_test(samples, key)}).values()
+    whole = hold_out_test(samples, key)
+    whole = encoded({"": whole})[""] if encoding is None else _encode_as_agreed(whole, encoding)
     if samples.class_names is not None and number is number_labels:
         number = partial(number_by_names, samples.class_names)
     dataset = arrays_dataset(cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test)), number)

@@ -10,7 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data._cells import ColumnPlace, finite, missing_in, number_as_name
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
-from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums
+from fedblade.data.table_sums import CategorySums, NumberSums, TableSums, check_few, check_same_columns
 
 _CONSTANT = 1e-13
 """A column whose variance is a smaller share of its squared mean is constant, or loses its digits."""
@@ -82,15 +82,27 @@ class TableEncoding:
             parts.append(column.inputs(_as_kind(cells, column, place)).astype(np.float32))
         return np.concatenate(parts, axis=1)
 
-    def unknown(self, table: Table) -> tuple[str, ...]:
-        """Lines for the user about texts of test samples that are no categories."""
+    def unknown(self, table: Table, where: str = "in the test samples alone") -> tuple[str, ...]:
+        """Lines for the user about texts of a table that are no categories; `where` says which texts these are."""
         return tuple(
-            f"column '{column.name}' has {len(values):,} {'text' if len(values) == 1 else 'texts'} in the test samples "
-            f"alone; such a text is no category, and its inputs are 0"
+            f"column '{column.name}' has {len(values):,} {'text' if len(values) == 1 else 'texts'} {where}; such a "
+            f"text is no category, and its inputs are 0"
             for column in self.columns
             if isinstance(column, CategoryColumn)
             and (values := column.unknown(_as_kind(table.columns[column.name], column)))
         )
+
+    def check_columns(self, table: Table) -> None:
+        """Refuse a table with other columns than the tables of the encoding, or with numbers in place of text."""
+        names = (*(column.name for column in self.columns), *self.left_out)
+        check_same_columns(names, tuple(table.columns), "the agreement")
+        for column in self.columns:
+            cells = table.columns[column.name]
+            if isinstance(column, CategoryColumn) and cells.dtype == np.float64 and not missing_in(cells).all():
+                raise Misconfigured(
+                    f"column '{column.name}' holds numbers in this table and text in the agreement; expected one kind. "
+                    f"Correct the cells."
+                )
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, such as for the file of a model."""
@@ -160,9 +172,5 @@ def _category(name: str, sums: CategorySums) -> CategoryColumn | str:
     """The encoding of a column of text, or why it is left out."""
     if sums.all_different if sums.values is None else 1 < len(sums.values) == sums.count:
         return "has another text in every row, so it is an identifier,"
-    if sums.values is None:
-        raise Misconfigured(
-            f"column '{name}' has more than {MOST_CATEGORIES} different texts; expected few, because every text "
-            f"becomes an input. Group rare ones, or leave the column out: dataset.drop={name}."
-        )
-    return "is the same in every training row" if len(sums.values) == 1 else CategoryColumn(name, sums.values)
+    values = check_few(name, sums)
+    return "is the same in every training row" if len(values) == 1 else CategoryColumn(name, values)

@@ -83,13 +83,13 @@ def _column_from_json(given: Mapping[str, Any]) -> NumberSums | CategorySums:
     return CategorySums(**{**given, "values": None if values is None else tuple(values)})
 
 
-def check_same_columns(expected: tuple[str, ...], given: tuple[str, ...]) -> None:
-    """Refuse tables with different columns; the order of the columns does not matter."""
+def check_same_columns(expected: tuple[str, ...], given: tuple[str, ...], other: str = "the one before") -> None:
+    """Refuse a table with other columns than expected; their order does not matter. `other` has the expected ones."""
     lacking, surplus = sorted({*expected} - {*given}), sorted({*given} - {*expected})
     if lacking or surplus:
         name, which = (lacking[0], "no column") if lacking else (surplus[0], "a column")
         raise Misconfigured(
-            f"the table has {which} '{name}', and the one before has {'one' if lacking else 'none'}; expected the same "
+            f"the table has {which} '{name}', and {other} has {'one' if lacking else 'none'}; expected the same "
             f"columns in all tables. Add the column where it is missing, or remove it from the other tables."
         )
 
@@ -135,3 +135,13 @@ def _column_sums(name: str, column: Array) -> NumberSums | CategorySums:
 
 def _few(values: set[str]) -> tuple[str, ...] | None:
     return tuple(sorted(values)) if len(values) <= MOST_CATEGORIES else None
+
+
+def check_few(name: str, sums: CategorySums) -> tuple[str, ...]:
+    """The categories of a column of text; refuses too many."""
+    if sums.values is None:
+        raise Misconfigured(
+            f"column '{name}' has more than {MOST_CATEGORIES} different texts; expected few, because every text "
+            f"becomes an input. Group rare ones, or leave the column out: dataset.drop={name}."
+        )
+    return sums.values

@@ -15,6 +15,7 @@ from fedblade.flower._flwr_internals import tasks as flower
 from fedblade.flower._node import Node
 from fedblade.flower._node_errors import error_facts, error_text, failing_with
 from fedblade.flower._own_parts import Approval, serve_own_parts
+from fedblade.flower.agreement import Agreement
 from fedblade.flower.client_app import answer
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, client_numbers, read_settings
 
@@ -68,14 +69,19 @@ class _Executor:
             flower.refuse_message(client, given, reason)
             return reason
         message = flower.pull_message(client, given)
-        flower.push_reply(client, given, answer(message, lambda: node_of(self._folder, settings), self._approval.check))
+        approval = self._approval
+
+        def make_node() -> Node:
+            return node_of(self._folder, settings, approval.agreement)
+
+        flower.push_reply(client, given, answer(message, make_node, approval.check))
         return ""
 
 
-def node_of(folder: NodeFolder, settings: NodeSettings) -> Node:
-    """The node that the settings describe."""
+def node_of(folder: NodeFolder, settings: NodeSettings, agreement: Agreement | None) -> Node:
+    """The node that the settings describe, with the agreement of its pinned app."""
     clients = client_numbers(settings.clients, f"'{folder.settings}'")
-    return Node(clients, settings.data, folder.states, settings.device)
+    return Node(clients, settings.data, folder.states, settings.device, agreement)
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from fedblade.flower._node_setup import (
     server_state,
 )
 from fedblade.flower._salted_digest import salted_digest
+from fedblade.flower.agreement import Agreement
 from fedblade.runs import Setup, compute_settings, measured_client, plan_phases, revisions_of, tuning_stages
 
 
@@ -35,13 +36,15 @@ from fedblade.runs import Setup, compute_settings, measured_client, plan_phases,
 class Node:
     """A node of a federation: its clients, its data and the folder of its clients' states.
 
-    `data` is None if every client uses its share of the run's data set.
+    `data` is None if every client uses its share of the run's data set. `agreement` is that of the pinned app; requests
+    have none.
     """
 
     clients: tuple[int, ...]
     data: str | None
     folder: Path
     device: str = "auto"
+    agreement: Agreement | None = None
 
     def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
         """The answer to a request; raises an error if the request cannot be carried out."""
@@ -125,7 +128,7 @@ class Node:
     def _setup_key(self, facts: Facts, client: int) -> tuple[str, int, OwnData | None, str]:
         """What the set-up of a run on this node depends on."""
         config = json.dumps(facts["config"], sort_keys=True)
-        data = None if self.data is None else OwnData.of(client, self.data)
+        data = None if self.data is None else OwnData.of(client, self.data, self.agreement)
         return config, int(facts["num_classes"]), data, self.device
 
     def _check_samples(self, facts: Facts, client: int) -> None:

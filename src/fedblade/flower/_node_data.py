@@ -5,8 +5,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +14,103 @@ from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.data import Array, Dataset, Numbering, as_dataset, as_labels
-from fedblade.data.own_files import ENDINGS, QuotesData, dataset_of, is_own_file, read_own_file
+from fedblade.data.client_parts import is_client_data, parts_of, read_parts
+from fedblade.data.client_sums import number_by_values
+from fedblade.data.own_files import ENDINGS, OwnSamples, QuotesData, dataset_of, is_table_file
+from fedblade.data.table_encoding import TableEncoding
+from fedblade.flower._sums_options import as_options
+from fedblade.flower.agreement import Agreement
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
-"""Key of a node's configuration: a file that is read (`ENDINGS`), `FILE.py:function`, or `module:function` for an
-installed module. Without it, every client uses its share."""
+"""Key of a node's configuration: a file that is read (`ENDINGS`), a folder with such files called `train` and `test`,
+`FILE.py:function`, or `module:function` for an installed module. Without it, every client uses its share."""
+_NO_AGREEMENT = (
+    "and a node does not know those of all nodes. Let every hospital give `fedblade flower sums` of its file, and the "
+    "coordinator `fedblade flower agree` with these sums; then pin the app anew"
+)
+_AGREED = " These options of `fedblade flower sums` were agreed on; other ones need a new agreement."
 
 
-def own_dataset(source: str, num_classes: int, key: tuple[int, int] = (0, 0)) -> Dataset:
-    """The samples of a node from its `data` (see `DATA`); labels are the run's classes below `num_classes`.
+@dataclass(frozen=True)
+class _RunData:
+    """What a run says of its nodes' data: the number of classes, and what all nodes have agreed on, if they have."""
 
-    Without test samples a fifth is held out, as a run on one machine does: `key` is the seed of the split and the
-    number of the client.
+    num_classes: int
+    agreement: Agreement | None
+
+    @property
+    def encoding(self) -> TableEncoding | None:
+        """How tables are encoded; None if the nodes have no tables."""
+        return None if self.agreement is None else self.agreement.encoding
+
+    def number(self, labels: Array, test_labels: Array) -> Numbering:
+        """Class numbers; a node may have only some of the classes.
+
+        Labels are those that were agreed on, or class numbers.
+        """
+        if self.agreement is not None and self.agreement.classes is not None:
+            return number_by_values(self.agreement.classes, labels, test_labels)
+        train, test = (_check_classes(part, self.num_classes) for part in (labels, test_labels))
+        return Numbering(train, test, self.num_classes)
+
+
+def own_dataset(
+    source: str, num_classes: int, key: tuple[int, int] = (0, 0), agreement: Agreement | None = None
+) -> Dataset:
+    """The samples of a node from its `data` (see `DATA`).
+
+    Labels are the run's classes below `num_classes`, or those of the `agreement`, by which tables are read too. Without
+    test samples a fifth is held out, as a run on one machine does: `key` is the seed of the split and the number of the
+    client.
 
     A function has no parameters and returns what `fedblade.run` accepts as a data set. The current folder of the node's
     process plays no part.
     """
-    if is_own_file(source):
-        return _from_file(source, num_classes, key)
+    run = _RunData(num_classes, agreement)
+    if is_client_data(source):
+        with _hiding_data(source):
+            return dataset_of(_read(source, run, DATA), run.number, key, run.encoding)
     with _hiding_error_texts(source):
-        return _as_dataset(_call(source), num_classes, key)
+        return _as_dataset(_call(source), run, key)
 
 
-def _from_file(path: str, num_classes: int, key: tuple[int, int]) -> Dataset:
-    """The samples of a file. An error that repeats values of the file stays on the node."""
+def server_test_set(source: str, num_classes: int, agreement: Agreement | None) -> Dataset:
+    """The server's test set, as both parts of a data set; a file without a test part is one as a whole."""
+    if is_client_data(source):
+        run = _RunData(num_classes, agreement)
+        with as_options(_AGREED):
+            samples = _read(source, run, "flower.test")
+            if samples.x_test is None:
+                first = np.arange(min(1, len(samples.y)))
+                samples = replace(samples, x=samples.x[first], y=samples.y[first], x_test=samples.x, y_test=samples.y)
+            dataset = dataset_of(samples, run.number, encoding=run.encoding)
+    else:
+        dataset = own_dataset(source, num_classes, agreement=agreement)
+    return replace(dataset, train=dataset.test, reader=None)
+
+
+def _read(source: str, run: _RunData, key: str) -> OwnSamples:
+    """The samples of a file or folder that a key of a configuration names, of the kind that the nodes agreed on."""
+    parts = parts_of(source)
+    if run.encoding is None and is_table_file(parts[0]):
+        raise Misconfigured(
+            f"{key} = '{source}' holds a table: it is encoded by means, deviations and categories, {_NO_AGREEMENT}."
+        )
+    samples = read_parts(parts, None if run.agreement is None else run.agreement.settings)
+    if run.encoding is not None and isinstance(samples.x, np.ndarray):
+        raise Misconfigured(f"{key} = '{source}' holds arrays, and the nodes have agreed on a table. Give a table.")
+    return samples
+
+
+@contextlib.contextmanager
+def _hiding_data(source: str) -> Iterator[None]:
+    """Keep an error that repeats values of a file on the node."""
     try:
-        samples = read_own_file(path)
-        if not isinstance(samples.x, np.ndarray):
-            raise Misconfigured(
-                f"{DATA} = '{path}' holds a table, and a node does not know the means, deviations and categories of "
-                f"all nodes; expected arrays. Encode the columns alike on all nodes, and write them to an .npz file."
-            )
-        return dataset_of(samples, partial(_number, num_classes), key)
+        with as_options(_AGREED):
+            yield
     except QuotesData as error:
-        raise Misconfigured(f"{DATA} = '{path}' cannot be used as it is. The node's log says why.") from error
+        raise Misconfigured(f"{DATA} = '{source}' cannot be used as it is. The node's log says why.") from error
 
 
 @contextlib.contextmanager
@@ -68,35 +129,31 @@ def _hiding_error_texts(source: str) -> Iterator[None]:
         ) from error
 
 
-def _as_dataset(given: Any, num_classes: int, key: tuple[int, int]) -> Dataset:
-    """A data set of `num_classes` classes. Labels are not renumbered, because a node does not know all classes."""
-    dataset = as_dataset(given, partial(_number, num_classes), key)
-    if dataset.encoding is not None:
+def _as_dataset(given: Any, run: _RunData, key: tuple[int, int]) -> Dataset:
+    """A data set of the run's classes. Labels are not numbered by this node's classes, which may be only some."""
+    dataset = as_dataset(given, run.number, key)
+    if dataset.encoding is not None or run.encoding is not None:
         raise Misconfigured(
-            "the data are a table, and a node does not know the means, deviations and categories of all nodes; "
-            "expected arrays. Encode the columns alike on all nodes."
+            "the function returns a table, or the nodes have agreed on a table; expected a table in a file, or arrays "
+            "on all nodes. Write the table to a .csv or .parquet file."
         )
     if not isinstance(given, Dataset):
         return dataset
     if dataset.label_values is not None:
         raise Misconfigured(
             f"the data set's labels were renumbered by the classes of this node alone; expected the run's classes 0 to "
-            f"{num_classes - 1} (flower.num_classes). Renumber the labels as all nodes do."
+            f"{run.num_classes - 1} (flower.num_classes). Renumber the labels as all nodes do."
         )
-    numbered = _number(num_classes, dataset.train.labels, dataset.test.labels)
-    return replace(dataset, num_classes=numbered.num_classes)
-
-
-def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
-    """Labels as they are, checked to be classes of the run; a node may have only some of the classes."""
-    return Numbering(_check_classes(labels, num_classes), _check_classes(test_labels, num_classes), num_classes)
+    for part in (dataset.train, dataset.test):
+        _check_classes(part.labels, run.num_classes)
+    return replace(dataset, num_classes=run.num_classes)
 
 
 def _check_classes(given: Array, num_classes: int) -> NDArray[np.int64]:
     if given.dtype.kind == "U":
         raise Misconfigured(
-            f"labels are names, and a node does not know the names of all nodes; expected the run's classes 0 to "
-            f"{num_classes - 1} (flower.num_classes). Number the labels as all nodes do."
+            f"labels are names, {_NO_AGREEMENT}. Or number the labels as all nodes do, 0 to {num_classes - 1} "
+            f"(flower.num_classes)."
         )
     labels = as_labels(given)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
@@ -113,8 +170,8 @@ def _call(source: str) -> Any:
     module, colon, function = source.rpartition(":")
     if not colon:
         raise Misconfigured(
-            f"{DATA} = '{source}' is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor "
-            f"module:function. Give one of them, such as /path/to/ward.py:samples."
+            f"{DATA} = '{source}' is neither an {' or '.join(ENDINGS)} file nor a folder with files called train and "
+            f"test, nor FILE.py:function nor module:function. Give one of them, such as /path/to/ward.py:samples."
         )
     found = _module_in_file(Path(module), source) if module.endswith(".py") else _installed_module(module, source)
     if not hasattr(found, function):

@@ -5,18 +5,19 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fedblade.config.run_config import complete_config
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
+from fedblade.core.errors import Misconfigured
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree, tree_digest
-from fedblade.data.own_files import is_own_file
+from fedblade.data.client_parts import is_client_data, parts_of
 from fedblade.flower._node_data import own_clients, own_dataset
 from fedblade.flower._node_errors import NodeError, failing_with
+from fedblade.flower.agreement import Agreement
 from fedblade.runs import Setup, diagnostic_request, prepare
 
 Facts = Mapping[str, Any]
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OwnData:
-    """The data of a node's only client: `source` as for `own_dataset`, and the state of the file that it names.
+    """The data of a node's only client: `source` and `agreement` as for `own_dataset`, and the state of its files.
 
     A file that is written anew has another state, so that nothing made from the former file is used. A function has no
     state: a process calls it once for each run.
@@ -34,16 +35,19 @@ class OwnData:
 
     client: int
     source: str
+    agreement: Agreement | None
     state: tuple[int, ...]
 
     @staticmethod
-    def of(client: int, source: str) -> "OwnData":
-        """The data with the present state of their file."""
+    def of(client: int, source: str, agreement: Agreement | None = None) -> "OwnData":
+        """The data with the present state of their files."""
         try:
-            found = Path(source).stat() if is_own_file(source) else None
-        except OSError:  # whoever reads the file says what is wrong
-            found = None
-        return OwnData(client, source, () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino))
+            files = parts_of(source) if is_client_data(source) else ()
+            found = [file.stat() for file in files if file is not None]
+        except (OSError, Misconfigured):  # whoever reads the files says what is wrong
+            found = []
+        states = [(file.st_mtime_ns, file.st_size, file.st_ino) for file in found]
+        return OwnData(client, source, agreement, tuple(number for state in states for number in state))
 
 
 @functools.lru_cache(maxsize=4)
@@ -58,7 +62,7 @@ def node_setup(config: str, num_classes: int, data: OwnData | None, device: str)
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     with failing_with("data"):
         split_seed = complete_config(table | local).split_seed
-        dataset = own_dataset(data.source, num_classes, (split_seed, data.client))
+        dataset = own_dataset(data.source, num_classes, (split_seed, data.client), data.agreement)
     for note in dataset.notes:
         _log.warning(note)
     clients = own_clients(dataset, data.client, table["federation"]["num_clients"])

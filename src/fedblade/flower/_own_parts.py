@@ -30,7 +30,7 @@ from fedblade.flower.node_folder import NodeFolder, read_settings
 
 
 class Approval:
-    """Approves the requests of a run whose app is the pinned one."""
+    """Approves the requests of a run whose app is the pinned one. `agreement` is the one in this app."""
 
     def __init__(self, fab: bytes, folder: NodeFolder, allow: Collection[str]) -> None:
         with zipfile.ZipFile(io.BytesIO(fab)) as app:  # these are the bytes that the operator has pinned
@@ -41,6 +41,7 @@ class Approval:
         for reference in sorted(self._references):
             _check_reference(reference, folder, allow)
         config, deployment = split_tables(tables)
+        self.agreement = deployment.agreement
         self._config, self._data_settings = config.table(), (deployment.num_classes, deployment.data)
         self._approved: list[Any] = []
 

@@ -24,7 +24,7 @@ from fedblade.engines.nodes import (
     own_protocol,
 )
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.flower._node_data import own_dataset, reported_clients
+from fedblade.flower._node_data import reported_clients, server_test_set
 from fedblade.flower.app import ENGINE, TABLE, Deployment
 from fedblade.partitions import Reported
 from fedblade.results import DEPLOYMENT, RunDirectory
@@ -179,19 +179,32 @@ def _misfit(first: ClientDescription, later: ClientDescription) -> str | None:
 
 def _server_dataset(deployment: Deployment, clients: Mapping[int, ClientDescription]) -> Dataset:
     """The server's test set, or placeholders with the shape and scaling of the clients' inputs."""
-    test_set = own_dataset(deployment.test, deployment.num_classes) if deployment.test else None
+    agreement, classes = deployment.agreement, deployment.num_classes
+    test_set = server_test_set(deployment.test, classes, agreement) if deployment.test else None
     _check_shapes(test_set, clients)
     _check_scaling(test_set, clients)
     if test_set is not None:
         source = f"{_SOURCE}; the test set is {test_set.source}"
-        return replace(test_set, train=test_set.test, reader=None, source=source)
-    example, classes = clients[min(clients)], deployment.num_classes
+        return replace(test_set, source=source)
+    example = clients[min(clients)]
     inputs = np.zeros((_PLACEHOLDERS, *example.input_shape), dtype=example.dtype)
     placeholders = Part(inputs, np.arange(_PLACEHOLDERS) % classes)
     unit, mean, std = example.scaling
     given_shape = example.given_shape or None
+    values = None if agreement is None else agreement.classes
     return Dataset(
-        "nodes", placeholders, placeholders, classes, unit, mean, std, source=_SOURCE, given_shape=given_shape
+        "nodes",
+        placeholders,
+        placeholders,
+        classes,
+        unit,
+        mean,
+        std,
+        class_names=None if values is None else tuple(map(str, values)),
+        source=_SOURCE,
+        label_values=values,
+        given_shape=given_shape,
+        encoding=None if agreement is None else agreement.encoding,
     )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from fedblade.config.run_config import HELD_BY_NODES, RunConfig, complete_config
 from fedblade.config.schema import Section
 from fedblade.config.validation import validate
 from fedblade.core.errors import Misconfigured
-from fedblade.flower.app_folder import CONFIG, find_app
+from fedblade.flower.agreement import KEY, Agreement
+from fedblade.flower.app_folder import CONFIG, AppFolder, find_app
 
 TABLE = "flower"
 """Table of an app's configuration with the settings of the deployment."""
@@ -26,8 +27,10 @@ class Deployment(Section):
     """The settings of a deployment: on which conditions clients take part.
 
     With `data` "shares" every node holds its clients' shares of the run's data set; this is for local federations. With
-    "nodes" every node has its own data, in `num_classes` classes. `test` is an .npz file on the server: the global
-    model is measured on its x_test and y_test. Without it, nodes measure the global model on their own test samples.
+    "nodes" every node has its own data, in `num_classes` classes. `agreement` says how all nodes read tables and number
+    names of classes. `test` is a file on the server: the global model is measured on its test samples, x_test and
+    y_test, or on all its samples if it has no such part. Without it, nodes measure the global model on their own test
+    samples.
     Personal models are always measured on the nodes. A run begins when `min_clients` have a node, by default (0) all of
     federation.num_clients, and fails if that takes longer than `wait_seconds`; the others may join between rounds, and
     count as missing until then. A round ends when all its clients have answered, or after `round_seconds` if a `quorum`
@@ -47,25 +50,46 @@ class Deployment(Section):
     attempts: Annotated[int, Field(gt=0)] = 3
     order: Literal["fixed", "arrival"] = "fixed"
     max_norm: Annotated[float, Field(gt=0)] = 100.0
+    agreement: Annotated[InstanceOf[Agreement] | None, Field(exclude=True)] = None
+
+    def table(self) -> dict[str, Any]:
+        """The settings as a configuration file has them."""
+        table = self.model_dump()
+        return table if self.agreement is None else table | {KEY: self.agreement.table()}
 
 
 def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
     """The checked configuration of the app in a folder."""
-    path = find_app(folder).path / CONFIG
+    app = find_app(folder)
+    return check_config(app, parse_config(app, config_text(app)))
+
+
+def config_text(app: AppFolder) -> str:
+    """The text of the app's configuration file."""
+    path = app.path / CONFIG
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise Misconfigured(f"'{path}' is not valid TOML: {error}. Correct the file.") from error
-    with _importable(path.parent):
+
+
+def parse_config(app: AppFolder, text: str) -> dict[str, Any]:
+    """The tables in a text of the app's configuration file, not checked yet."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"'{app.path / CONFIG}' is not valid TOML: {error}. Correct the file.") from error
+
+
+def check_config(app: AppFolder, tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
+    """The checked configuration of the app; tables that name the app's own parts import them from its folder."""
+    with _importable(app.path):
         return split_tables(tables)
 
 
 def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     """The run and its deployment, from the tables of one file."""
-    table = tables.pop(TABLE, {})
-    if not isinstance(table, dict):
-        raise Misconfigured(f"{TABLE} = {table!r} is not a table; expected keys under [{TABLE}].")
-    deployment = validate(Deployment, table, TABLE)
+    deployment = _deployment(tables.pop(TABLE, {}))
     if deployment.data == "nodes" and deployment.num_classes < 2:
         raise Misconfigured(
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
@@ -76,6 +100,7 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
         tables = tables | {"partition": {"name": HELD_BY_NODES}}
     config = complete_config(tables)
     _check_min_clients(deployment, config.federation.num_clients)
+    _check_agreement(deployment, config)
     augment = config.dataset_settings.augment
     if deployment.data == "nodes" and augment not in ("none", "crop_flip"):
         raise Misconfigured(
@@ -83,6 +108,38 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
             f"Use dataset.augment = 'crop_flip' or 'none'."
         )
     return config, deployment
+
+
+def _deployment(table: Any) -> Deployment:
+    """The checked settings of the deployment."""
+    if not isinstance(table, dict):
+        raise Misconfigured(f"{TABLE} = {table!r} is not a table; expected keys under [{TABLE}].")
+    settings = {key: value for key, value in table.items() if key != KEY}
+    agreement = Agreement.of(table[KEY]) if KEY in table else None
+    return validate(Deployment, settings, TABLE).model_copy(update={"agreement": agreement})
+
+
+def _check_agreement(deployment: Deployment, config: RunConfig) -> None:
+    """Refuse an agreement that was made for another configuration."""
+    agreement = deployment.agreement
+    if agreement is None:
+        return
+    again = "Make the agreement anew: fedblade flower agree, with files of `fedblade flower sums`."
+    if deployment.data != "nodes":
+        raise Misconfigured(
+            f"{TABLE}.{KEY} is for nodes with data of their own, and {TABLE}.data is '{deployment.data}'. Set "
+            f'{TABLE}.data = "nodes", or remove the table [{TABLE}.{KEY}].'
+        )
+    if agreement.classes is not None and len(agreement.classes) != deployment.num_classes:
+        raise Misconfigured(
+            f"{TABLE}.{KEY} has {len(agreement.classes)} classes, and {TABLE}.num_classes is "
+            f"{deployment.num_classes}; expected the same number. {again}"
+        )
+    if agreement.seed not in (None, config.split_seed):
+        raise Misconfigured(
+            f"{TABLE}.{KEY} leaves out the test samples that seed {agreement.seed} draws, and the seed of the run is "
+            f"{config.split_seed}. {again}"
+        )
 
 
 def _check_min_clients(deployment: Deployment, num_clients: int) -> None:

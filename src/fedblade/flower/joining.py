@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data.client_parts import is_client_data, parts_of
 from fedblade.data.own_files import ENDINGS, is_own_file
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._x509 import load_certificate
@@ -42,11 +43,14 @@ def data_source(given: str) -> str:
     """
     if is_own_file(given):
         return str(_existing("--data", Path(given)))
+    if is_client_data(given):
+        parts_of(given)
+        return str(Path(given).expanduser().resolve())
     module, colon, function = given.rpartition(":")
     if not colon or not function.isidentifier():
         raise Misconfigured(
-            f"--data {given} is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor module:function. Give "
-            f"one of them."
+            f"--data {given} is neither an {' or '.join(ENDINGS)} file nor a folder with files called train and "
+            f"test, nor FILE.py:function nor module:function. Give one of them."
         )
     file = Path(module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
     if module.endswith(".py") or file.is_file():

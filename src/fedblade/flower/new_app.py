@@ -9,7 +9,6 @@ import tomli_w
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import NAMED
-from fedblade.config.validation import plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower._server import check_deployable
@@ -94,7 +93,10 @@ and on the coordinator's machine, with the public key that the node has made:
 
 If nodes have their own data, set `data = "nodes"` (`flower.data`) and `num_classes`, the number of classes of all nodes
 together, under `[flower]` in `fedblade.toml`, and give `join` the option `--data`; `fedblade flower up` is only for
-`data = "shares"`. A node runs only the app whose digest it has pinned. Files in `{parts}` do not travel: a node needs
+`data = "shares"`. If the data are tables, or labels are names, every node's owner first gives sums of its file
+(`fedblade flower sums FILE --client 0 --seed N --out FILE.json`), and `fedblade flower agree . FILE.json…` writes the
+agreement of all into `fedblade.toml`, before the digest is pinned. A node runs only the app whose digest it has pinned.
+Files in `{parts}` do not travel: a node needs
 its own copies in its folder `{parts}`, and their digests in the list `allow` of `node.toml`.
 """
 
@@ -116,7 +118,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     }
     files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        CONFIG: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
+        CONFIG: tomli_w.dumps(tables | {TABLE: deployment.table()}),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),

@@ -79,8 +79,9 @@ class NodeFolder:
 class NodeSettings:
     """The settings of a node, kept in `node.toml`.
 
-    `clients` are the clients that it speaks for, such as `0` or `0,4,8`. `data` is an `.npz` file, `FILE.py:function`
-    or `module:function`; without it, every client uses its share of the run's data set. `pin` is the digest of the only
+    `clients` are the clients that it speaks for, such as `0` or `0,4,8`. `data` is a file with a
+    table or arrays, a folder with such files called `train` and `test`, `FILE.py:function` or `module:function`;
+    without it, every client uses its share of the run's data set. `pin` is the digest of the only
     app that the node serves, and `allow` has the digests of the files of own parts that it runs. An `insecure` node
     uses neither encryption nor its key.
     """
