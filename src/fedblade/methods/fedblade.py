@@ -31,11 +31,19 @@ class Pba:
 
 @dataclass(frozen=True)
 class Proto:
-    """Prototypes: weight by samples or equal, plain or augmented inputs, and whether an absent class keeps its one."""
+    """Prototypes: weight by samples or equal, plain or augmented inputs, and whether an absent class keeps its one.
+
+    With a `momentum` of m a prototype becomes m times the former one plus 1 − m times the new mean of its class.
+    """
 
     weight: Literal["count", "uniform"] = "count"
     transform: Literal["eval", "train"] = "eval"
     carry_over: bool = True
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise Misconfigured(f"proto.momentum is {self.momentum}; expected a number from 0 to below 1, such as 0.5.")
 
 
 @methods.register(
@@ -77,7 +85,7 @@ def fedblade(
         method,
         losses=(*method.losses, *alignment),
         sums=(*method.sums, payloads.prototype_sum(proto.weight, proto.transform)),
-        server=partial(average_with_prototypes, carry_over=proto.carry_over),
+        server=partial(average_with_prototypes, carry_over=proto.carry_over, momentum=proto.momentum),
         server_state={"prototypes": no_prototypes},
         gauges={**method.gauges, "num_prototypes": num_prototypes},
     )
