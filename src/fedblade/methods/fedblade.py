@@ -66,6 +66,8 @@ def fedblade(
     L_sup FedETF's balanced cross-entropy, L_LD = −log det(K̂ + εI) on the features z,
     L_PA = Σ_c ½(1 − cos(g_ψ(p̄_c), v_c))², L_FA = mean_i CE(cos(z_i, p̄)/τ + log n_k, y_i).
     Prototypes p̄_c are count-weighted means of z over the cohort; L_PA and L_FA are 0 until prototypes exist.
+    Beyond the paper, and off unless asked for: with `decorr.warmup` W, round t (the first is 0) has λ, or the balance,
+    times min(1, (t + 1)/(W + 1)); with `proto.momentum` m, p̄_c ← m·p̄_c + (1 − m)·(the new mean of class c).
     """
     base = fedetf(gamma_bal=gamma_bal, count_floor=count_floor, proj_dim=proj_dim, scale=scale)
     method = replace(base, losses=(*base.losses, decorr.term(lambda_decorr)))
