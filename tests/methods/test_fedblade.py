@@ -251,7 +251,8 @@ def test_momentum_keeps_part_of_a_prototype_and_none_of_what_there_is_not():
     old, new, mixed = first[0]["mean"], first[1]["mean"], second[1]["mean"]
     seen = torch.from_numpy(setup.clients.train.table()[0] > 0)
     known, fresh = seen & first[0]["has"], seen & ~first[0]["has"]
-    assert known.any() or fresh.any()
+    assert known.any()
+    assert fresh.any()
     torch.testing.assert_close(mixed[known], 0.75 * old[known] + 0.25 * new[known], rtol=1e-13, atol=0)
     assert torch.equal(mixed[~known], new[~known])
 
