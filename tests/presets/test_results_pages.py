@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-PAGES = ("README", "fashion", "fedblade", "feddecorr", "fedetf", "fedgela", "feddr_plus")
+PAGES = ("README", "fashion", "forms", "fedblade", "feddecorr", "fedetf", "fedgela", "feddr_plus")
 TEXT = {name: (RESULTS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 
 
