@@ -48,7 +48,7 @@ class Proto:
 
 @methods.register(
     paper="FedBlade (Eq. 11-17)",
-    tune={"gamma_pba": (0.1, 1.0, 5.0), "decorr.balance": ("none", 0.1, 0.3), "proto.momentum": (0.0, 0.9)},
+    tune={"gamma_pba": (0.1, 1.0, 5.0), "decorr.balance": ("none", 0.1), "proto.momentum": (0.0, 0.9)},
 )
 def fedblade(
     lambda_decorr: float = 0.005,
