@@ -213,6 +213,22 @@ def at_round(method, measure, number):
     return statistics.mean(json.loads(line)[measure] for line in lines)
 
 
+def confirmed(method, seed=None, level="0.05", number="accuracy"):
+    """A number of the chosen form of FedBlade, or of what it has to beat: of a seed, or the mean over the kept seeds."""
+    rows = [row for row in csv_rows("runs.csv") if (row["method"], row["table"]) == (method, "fashion.toml:confirm")]
+    found = [float(row[number]) for row in rows if f"clients{level}-" in row["folder"] and seed in (None, row["seed"])]
+    assert len(found) == (3 if seed is None else 1)
+    return statistics.mean(found)
+
+
+def late(method, measure):
+    """A measure of every round on Fashion-MNIST with α = 0.05, the mean over rounds 51 to 100 and over seeds."""
+    rows = [row for row in csv_rows("runs.csv") if (row["method"], row["table"]) == (method, "fashion.toml:confirm")]
+    histories = [RESULTS / "queue" / row["folder"] / "history.jsonl" for row in rows if "clients0.05-" in row["folder"]]
+    lines = [line for history in histories for line in history.read_text(encoding="utf-8").splitlines()[50:100]]
+    return statistics.mean(json.loads(line)[measure] for line in lines)
+
+
 STRONGEST = [last_ten(f"cifar10-{method}-r200") for method in ("fedetf", "fedblade", "fedavg", "feddecorr")]
 TINY = [last_ten(f"tiny-{method}-r46") for method in ("fedblade", "feddecorr", "fedavg", "fedetf")]
 MILD = [
