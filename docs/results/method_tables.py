@@ -27,6 +27,7 @@ FIELDS = {
     "cosine of updates": "update_cosine",
 }
 """The diagnostics of the last round, by the heading of their column."""
+CONTRAST_HEADER = ("Fashion-MNIST", "seeds", "mean difference", "95 % interval", "says")
 
 
 def complete(methods: Sequence[Method]) -> list[Method]:
@@ -132,7 +133,7 @@ def contrast_table(methods: Sequence[Method], pairs: Sequence[tuple[str, str]]) 
     """Differences of methods on the seeds that both have, with Student's interval, and what follows."""
     by_label = {method.label: method for method in methods}
     rows = [contrast(by_label[first], by_label[second]) for first, second in pairs]
-    return table_of(["Fashion-MNIST", "seeds", "mean difference", "95 % interval", "says"], rows)
+    return table_of(CONTRAST_HEADER, rows)
 
 
 def contrast(first: Method, second: Method) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+import forms
 import method_tables
 import ranks
 import run_queue
@@ -19,6 +20,9 @@ from fedblade.studies import plan_reproduction
 HERE = Path(__file__).parent
 OUT = Path("runs/queue")
 FASHION, PILOT = "fashion.toml:ten", "fashion.toml:pilot"
+CHOICE, CONFIRMED = "fashion.toml:choose", "fashion.toml:confirm"
+LEVELS = ("0.05", "0.5")
+"""The α for which forms of FedBlade are compared."""
 TABLE_1 = ("queue.toml:b", "queue.toml:d")
 RUN_COLUMNS = (
     "seed", "accuracy", "final", "effective classes", "missing classes", "split", "data", "commit", "folder",
@@ -49,6 +53,14 @@ def of_pages(queue: Path) -> dict[str, dict[str, str]]:
         "pilot": pilot_table(queue),
         "share": method_tables.share_table(fashion[-1]),
     }
+    choice, confirmed = ({level: methods_of(grid, queue, level) for level in LEVELS} for grid in (CHOICE, CONFIRMED))
+    made["forms.md"] = {
+        "choice": forms.choice_table(choice),
+        "choice diagnostics": method_tables.diagnostics_table(choice[LEVELS[0]]),
+        "confirmed": forms.confirmed_table(confirmed),
+        "differences": forms.difference_table(confirmed),
+        "diagnostics": method_tables.diagnostics_table(confirmed[LEVELS[0]]),
+    }
     return made | {"README.md": {"queue": queue_table(queue)}}
 
 
@@ -76,8 +88,8 @@ def lines_of(grid: str) -> list[tuple[Line, list[tuple[str, int]]]]:
     ]
 
 
-def methods_of(grid: str, queue: Path) -> list[Method]:
-    """The methods of a grid with their kept runs."""
+def methods_of(grid: str, queue: Path, level: str | None = None) -> list[Method]:
+    """The methods of a grid, or of one of its levels, with their kept runs."""
     return [
         Method(
             line.columns["method"],
@@ -86,6 +98,7 @@ def methods_of(grid: str, queue: Path) -> list[Method]:
             line.published,
         )
         for line, runs in lines_of(grid)
+        if level in (None, line.columns.get("level"))
     ]
 
 
@@ -134,7 +147,7 @@ def pilot_table(queue: Path) -> str:
 def run_rows(queue: Path) -> list[tuple[object, ...]]:
     """Every kept run that a table has, with what the table is made from."""
     rows: list[tuple[object, ...]] = []
-    for grid in (*TABLE_1, "queue.toml:c", FASHION):
+    for grid in (*TABLE_1, "queue.toml:c", FASHION, CHOICE, CONFIRMED):
         for method in methods_of(grid, queue):
             for run in method.runs:
                 numbers = (run.accuracy, run.final, run.hardness.effective_classes, run.hardness.missing_classes)

@@ -244,3 +244,12 @@ def test_a_balance_that_is_none_is_refused_by_every_term(balance):
         if issubclass(kind, FeatureTerm):
             with pytest.raises(Misconfigured, match=f"balance={balance} must be 0 or more"):
                 kind(balance=balance, **needed)
+
+
+def test_a_warm_up_of_less_than_no_rounds_is_refused_by_every_term():
+    for kind, needed in all_terms():
+        if issubclass(kind, FeatureTerm):
+            with pytest.raises(Misconfigured, match="warmup=-1: expected a number of rounds"):
+                kind(warmup=-1, **needed)
+            assert kind(warmup=1, **needed).by_round
+            assert not kind(**needed).by_round

@@ -76,6 +76,11 @@ def test_recorded_steps_give_the_same_bits_in_every_setting(overrides):
     assert any(kind.trusted for kind in kinds)
 
 
+def test_steps_of_a_term_that_warms_up_are_not_recorded():
+    kinds = check_same_bits(build("fedblade", images(60, 10), **{"decorr.warmup": 2}, **CNN))
+    assert not any(kind.trusted for kind in kinds)
+
+
 def test_one_program_serves_every_number_of_clients():
     many = {"num_clients": 8, "clients_per_round": 8, "epochs": 1}
     kinds = check_same_bits(build("fedavg", images(200, 10), **many, **CNN))

@@ -224,3 +224,7 @@ def test_registered_methods_are_replayed_where_one_step_serves(name):
 def test_methods_with_tracks_phases_rounds_or_pairs_are_not_replayed(name):
     setup = build(name)
     assert not can_replay(setup.problem)
+
+
+def test_a_term_that_warms_up_is_not_replayed():
+    assert not can_replay(build("fedblade", **{"decorr.warmup": 2}).problem)

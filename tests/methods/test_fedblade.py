@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.one_client import receive
 from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.plan import Batch
 from fedblade.core.state import MemoryStore
+from fedblade.methods.fedblade import Proto, fedblade
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -107,6 +109,20 @@ def test_the_terms_enter_with_their_weights():
     full = gradient(lambda_decorr=0.02, gamma_pba=3.0)[0]
     expected = {n: base[n] + 4 * (decorr[n] - base[n]) + 3 * (align[n] - base[n]) for n in base}
     assert_close(full, expected, 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("growing", "now"),
+    [
+        ({"lambda_decorr": 0.02, "decorr.warmup": 3}, {"lambda_decorr": 0.01}),
+        ({"decorr.balance": 0.4, "decorr.warmup": 3}, {"decorr.balance": 0.2}),
+        ({"decorr.balance": 0.4, "decorr.warmup": 1}, {"decorr.balance": 0.4}),
+    ],
+)
+def test_a_warm_up_of_w_rounds_has_two_parts_of_w_plus_one_in_the_second_round(growing, now):
+    (a, logged), (b, expected) = gradient(**growing), gradient(**now)
+    assert_same_bits(a, b)
+    assert_same_bits(dict(logged), dict(expected))
 
 
 def test_fa_without_the_distribution_factor_ignores_counts():
@@ -218,3 +234,30 @@ def test_the_centred_loss_is_the_loss_less_its_constant():
     assert logged["ld_centered"].item() == pytest.approx((logged["loss_decorr"] - constant).item(), rel=1e-12)
     minimum = -(batch - 1) * torch.log(torch.tensor(16 / (batch - 1) + 1e-4, dtype=torch.float64))
     assert logged["ld_centered"] >= minimum
+
+
+def test_momentum_keeps_part_of_a_prototype_and_none_of_what_there_is_not():
+    """A class seen before moves by 1 − m of the way to its new mean, a new class has its mean."""
+    first, second = [], []
+    for kept in (first, second):
+        setup = build("fedblade", clients_per_round=1, **{"proto.momentum": 0.75 if kept is second else 0.0})
+        state = setup.start
+        for round_, client in enumerate((1, 0)):
+            task = setup.planner.task(round_, client)
+            sums = setup.engine.train(state, [task], MemoryStore(), 0.0, lambda client: None).sums
+            state = setup.method.server(state, sums).replace(round=round_ + 1)
+            kept.append(state.extra["prototypes"])
+    assert_same_bits(first[0], second[0])
+    old, new, mixed = first[0]["mean"], first[1]["mean"], second[1]["mean"]
+    seen = torch.from_numpy(setup.clients.train.table()[0] > 0)
+    known, fresh = seen & first[0]["has"], seen & ~first[0]["has"]
+    assert known.any()
+    assert fresh.any()
+    torch.testing.assert_close(mixed[known], 0.75 * old[known] + 0.25 * new[known], rtol=1e-13, atol=0)
+    assert torch.equal(mixed[~known], new[~known])
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.0, float("nan")])
+def test_a_momentum_that_never_moves_or_overshoots_is_refused(momentum):
+    with pytest.raises(Misconfigured, match=r"proto\.momentum is .*from 0 to below 1"):
+        fedblade(proto=Proto(momentum=momentum))

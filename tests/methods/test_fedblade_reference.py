@@ -17,7 +17,16 @@ MILD = {"lambda_decorr": 0.0005, "eps": 1e-4, "last_batch": "drop"}
 STRONG = {"lambda_decorr": 0.005, "eps": 1e-2, "last_batch": "keep"}
 
 
-def reference(setup, norm, knobs, rounds):
+def blended(old, new, momentum):
+    """Prototypes after a round from those before and the plain version's, class by class."""
+    mean = new[0].clone()
+    for c in range(len(mean) if old is not None else 0):
+        if old[1][c]:
+            mean[c] = momentum * old[0][c] + (1 - momentum) * new[0][c]
+    return mean, new[1]
+
+
+def reference(setup, norm, knobs, rounds, warmup=0, momentum=0.0):
     """Reads initial weights, frame and batches from the run, and nothing else."""
     samples, start = setup.problem.samples, setup.start
     state = (start.params, start.buffers, None)
@@ -26,7 +35,9 @@ def reference(setup, norm, knobs, rounds):
         for client in setup.cohorts[round_]:
             task = setup.planner.task(round_, int(client))
             clients.append((task.indices, [b.indices for b in task.phases[0]], task.counts))
-        state = plain.fedblade_round(
+        strength = knobs["lambda_decorr"] * min(round_ + 1, warmup + 1) / (warmup + 1)
+        before = state[2]
+        params, buffers, after = plain.fedblade_round(
             LAYERS[norm],
             state,
             clients,
@@ -34,8 +45,9 @@ def reference(setup, norm, knobs, rounds):
             samples.labels,
             class_vectors(start.fixed["etf"]),
             (0.05, 0.9, 1e-3),
-            {**KNOBS, **knobs},
+            {**KNOBS, **knobs, "lambda_decorr": strength},
         )
+        state = (params, buffers, blended(before, after, momentum))
     return state
 
 
@@ -78,3 +90,19 @@ def test_the_comparison_notices_a_changed_knob(change):
     params, *_ = reference(ran.setup, "batch", {**STRONG, **change}, 2)
     with pytest.raises(AssertionError, match="body"):
         assert_close(ran.state.params, params, 1e-9)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("forms", [{"warmup": 3}, {"momentum": 0.7}, {"warmup": 1, "momentum": 0.5}], ids=str)
+def test_warm_up_and_momentum_agree_with_the_plain_version(engine, forms):
+    """Three rounds of two clients: classes are seen again, and classes are absent from a cohort."""
+    keys = {"warmup": "decorr.warmup", "momentum": "proto.momentum"}
+    knobs = {keys[name]: value for name, value in forms.items()}
+    ran = run(STRONG, engine=engine, rounds=3, clients_per_round=2, **knobs)
+    params, _, (mean, has) = reference(ran.setup, "none", STRONG, 3, **forms)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close({"mean": ran.state.extra["prototypes"]["mean"]}, {"mean": mean}, 1e-9)
+    assert torch.equal(ran.state.extra["prototypes"]["has"], has)
+    for other in ({**forms, "warmup": 2}, {**forms, "momentum": 0.6}):
+        with pytest.raises(AssertionError, match="body"):
+            assert_close(ran.state.params, reference(ran.setup, "none", STRONG, 3, **other)[0], 1e-9)

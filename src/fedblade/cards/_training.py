@@ -91,9 +91,11 @@ def _tuning(setup: Setup, stages: Stages | None) -> str:
 
 
 def _strength(term: AnyTerm) -> str:
-    if isinstance(term, FeatureTerm) and term.balance is not None:
-        return f"balanced, {term.balance:g} of the supervised gradient"
-    return f"weight {term.weight:g}"
+    if not isinstance(term, FeatureTerm):
+        return f"weight {term.weight:g}"
+    fixed = term.balance is None
+    strength = f"weight {term.weight:g}" if fixed else f"balanced, {term.balance:g} of the supervised gradient"
+    return f"{strength}, reached after {term.warmup} rounds" if term.warmup else strength
 
 
 def _meaning(term: AnyTerm) -> str:

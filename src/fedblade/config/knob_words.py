@@ -114,6 +114,7 @@ MEANINGS: Mapping[str, str] = {
     "decorr.precision": "The type of the numbers in the term; auto: as the term is defined.",
     "decorr.scale": "FedDecorr's factor: that of the paper, or of the authors' code.",
     "decorr.balance": "Sets the term's strength in each step to this share of the gradient of the supervised loss.",
+    "decorr.warmup": "Over how many rounds the strength of the term grows to its value; 0: it has it at once.",
     "pba.tau": "The temperature of the alignment of features.",
     "pba.use_pa": "Whether the projector is aligned with the class vectors.",
     "pba.use_fa": "Whether the features are aligned with the prototypes.",
@@ -125,6 +126,7 @@ MEANINGS: Mapping[str, str] = {
     "proto.weight": "Whether a client's prototype is weighted by its samples, or all clients equally.",
     "proto.transform": "Whether prototypes are computed on plain (eval) or augmented (train) inputs.",
     "proto.carry_over": "Whether a class that no client of the cohort has keeps its prototype.",
+    "proto.momentum": "The share of the former prototype in the new one; 0: the new mean alone.",
 }
 """By knob, by knob and key for a knob that is a table, or by part and knob.
 

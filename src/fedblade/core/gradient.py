@@ -12,7 +12,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Lookahead, MoveView
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
-from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, add_up, differentiate
+from fedblade.core.terms import Added, AnyTerm, FeatureTerm, GradientTerm, StepGradient, Term, add_up, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_select
 from fedblade.core.views import HeadOutput, StepView, Tap, Teacher, TeacherOutput
 from fedblade.core.work import Work
@@ -52,6 +52,7 @@ class _Step:
     def gradient(self, terms: Sequence[AnyTerm], params: Tree, buffers: Tree) -> StepGradient:
         """Gradient of `terms` with respect to the trained parameters, at `params`."""
         clients, fixed, mask = self.clients, self.received.fixed, self.batch.mask
+        terms = [in_round(term, self.received.round) for term in terms]
         inputs, labels = clients.read(clients.problem.samples, self.batch.indices, self.batch.draws)
         training, tap = self.work.phase.statistics == "update", tap_of(terms)
         features, stages = clients.features(params, fixed, buffers, inputs, mask, training=training, tap=tap)
@@ -156,6 +157,15 @@ def _add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
     """Add `weight` times a term's gradient in place; names that are not trained are left out."""
     for name, leaf in tree_select(extra, gradient).items():
         gradient[name] = gradient[name].add(leaf, alpha=weight)
+
+
+def in_round(term: AnyTerm, round_: int) -> AnyTerm:
+    """The term with the strength that its warm-up gives it in a round; other terms as they are."""
+    if not (isinstance(term, FeatureTerm) and term.warmup):
+        return term
+    share = min(1.0, (round_ + 1) / (term.warmup + 1))
+    balance = None if term.balance is None else share * term.balance
+    return replace(term, weight=share * term.weight, balance=balance, warmup=0)
 
 
 def tap_of(terms: Sequence[AnyTerm]) -> Tap:

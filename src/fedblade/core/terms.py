@@ -68,21 +68,30 @@ class FeatureTerm(ABC):
     """A scalar loss of the features [batch, dim] alone.
 
     With `balance` ρ the weight only switches the term on or off. Its strength in each step is
-    λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, which the gradient takes as a constant.
+    λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, which the gradient takes as a constant. In round t (the first is 0) a `warmup` of W
+    rounds multiplies weight and ρ by min(1, (t + 1)/(W + 1)).
     """
 
     name: ClassVar[str]
     weight: float = 1.0
     balance: float | None = None
+    warmup: int = 0
 
     def __post_init__(self) -> None:
         check_weight(f"{self.name}.weight", self.weight)
         if self.balance is not None and not (isinstance(self.balance, int | float) and 0 <= self.balance < math.inf):
             raise Misconfigured(f"balance={self.balance!r} must be 0 or more, e.g. 0.1, or 'none' for a fixed weight.")
+        if self.warmup < 0:
+            raise Misconfigured(f"warmup={self.warmup}: expected a number of rounds; 0 is full strength at once.")
 
     @abstractmethod
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The unweighted value for one batch of features."""
+
+    @property
+    def by_round(self) -> bool:
+        """Whether the strength depends on the round."""
+        return self.warmup > 0
 
     @property
     def is_on(self) -> bool:

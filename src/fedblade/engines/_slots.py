@@ -11,7 +11,6 @@ import torch
 from fedblade.core.clients import Clients, Trace
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
-from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.core.work import prepare_phase
 from fedblade.engines._device_memory import shrink_to
@@ -32,7 +31,7 @@ def can_replay(problem: Problem) -> bool:
     if len(phases) != 1 or phases[0].track is not None or phases[0].paired:
         return False
     work = prepare_phase(problem, phases[0], problem.start.params)
-    return not any(isinstance(term, Term | GradientTerm) and term.by_round for term in (*work.terms, *work.first))
+    return not any(term.by_round for term in (*work.terms, *work.first))
 
 
 class SlotTrainer:

@@ -19,7 +19,8 @@ class Decorr:
 
     "auto" follows the definition of the loss: `logdet` has the population deviation (`ddof` 0) in float64, `feddecorr`
     the sample deviation (1) in the dtype of the features. `eps` belongs to `logdet`, `scale` to `feddecorr`. A
-    `balance` ρ sets the strength in each step to ρ times the gradient of the supervised loss.
+    `balance` ρ sets the strength in each step to ρ times the gradient of the supervised loss. Over `warmup` rounds the
+    weight, or the balance, grows linearly to its value.
     """
 
     kind: Literal["logdet", "feddecorr"] = "logdet"
@@ -30,6 +31,7 @@ class Decorr:
     precision: Literal["auto", "f64", "f32"] = "auto"
     scale: Scale = "official"
     balance: float | Literal["none"] = "none"
+    warmup: int = 0
 
     def __post_init__(self) -> None:
         check_choice("decorr.kind", self.kind, KINDS)
@@ -50,6 +52,7 @@ class Decorr:
         return LDDecorr(
             weight=weight,
             balance=self._balance,
+            warmup=self.warmup,
             eps=self.eps,
             var_eps=self.var_eps,
             ddof=0 if self.ddof == "auto" else self.ddof,
@@ -61,6 +64,7 @@ class Decorr:
         return FedDecorr(
             weight=weight,
             balance=self._balance,
+            warmup=self.warmup,
             scale=self.scale,
             var_eps=self.var_eps,
             ddof=1 if self.ddof == "auto" else self.ddof,

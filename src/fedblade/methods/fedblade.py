@@ -31,15 +31,24 @@ class Pba:
 
 @dataclass(frozen=True)
 class Proto:
-    """Prototypes: weight by samples or equal, plain or augmented inputs, and whether an absent class keeps its one."""
+    """Prototypes: weight by samples or equal, plain or augmented inputs, and whether an absent class keeps its one.
+
+    With a `momentum` of m a prototype becomes m times the former one plus 1 − m times the new mean of its class.
+    """
 
     weight: Literal["count", "uniform"] = "count"
     transform: Literal["eval", "train"] = "eval"
     carry_over: bool = True
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise Misconfigured(f"proto.momentum is {self.momentum}; expected a number from 0 to below 1, such as 0.5.")
 
 
 @methods.register(
-    paper="FedBlade (Eq. 11-17)", tune={"gamma_pba": (0.1, 1.0, 5.0), "decorr.balance": ("none", 0.1, 0.3)}
+    paper="FedBlade (Eq. 11-17)",
+    tune={"gamma_pba": (0.1, 1.0, 5.0), "decorr.balance": ("none", 0.1), "proto.momentum": (0.0, 0.9)},
 )
 def fedblade(
     lambda_decorr: float = 0.005,
@@ -58,6 +67,8 @@ def fedblade(
     L_sup FedETF's balanced cross-entropy, L_LD = −log det(K̂ + εI) on the features z,
     L_PA = Σ_c ½(1 − cos(g_ψ(p̄_c), v_c))², L_FA = mean_i CE(cos(z_i, p̄)/τ + log n_k, y_i).
     Prototypes p̄_c are count-weighted means of z over the cohort; L_PA and L_FA are 0 until prototypes exist.
+    Beyond the paper, and off unless asked for: with `decorr.warmup` W, round t (the first is 0) has λ, or the balance,
+    times min(1, (t + 1)/(W + 1)); with `proto.momentum` m, p̄_c ← m·p̄_c + (1 − m)·(the new mean of class c).
     """
     base = fedetf(gamma_bal=gamma_bal, count_floor=count_floor, proj_dim=proj_dim, scale=scale)
     method = replace(base, losses=(*base.losses, decorr.term(lambda_decorr)))
@@ -77,7 +88,7 @@ def fedblade(
         method,
         losses=(*method.losses, *alignment),
         sums=(*method.sums, payloads.prototype_sum(proto.weight, proto.transform)),
-        server=partial(average_with_prototypes, carry_over=proto.carry_over),
+        server=partial(average_with_prototypes, carry_over=proto.carry_over, momentum=proto.momentum),
         server_state={"prototypes": no_prototypes},
         gauges={**method.gauges, "num_prototypes": num_prototypes},
     )

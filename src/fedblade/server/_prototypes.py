@@ -19,25 +19,30 @@ def no_prototypes(view: InitView) -> Tree:
     }
 
 
-def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
-    """Compute new prototypes for the classes that the cohort holds.
+def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True, momentum: float = 0.0) -> ServerState:
+    """Prototype step p̄_c ← m·p̄_c + (1−m)·(mean of class c over the cohort) in float64, then cast; m is `momentum`.
 
-    A class that no client of the cohort holds keeps its prototype, or loses it without `carry_over`.
+    The first prototype of a class is its mean. A class that no client of the cohort holds keeps its prototype, or
+    loses it without `carry_over`.
     """
     old, new = state.extra["prototypes"], sums["prototypes"]
     seen = new["count"] > 0
-    mean = (new["sum"] / new["count"].clamp(min=1e-300)[:, None]).to(old["mean"])
+    mean = new["sum"] / new["count"].clamp(min=1e-300)[:, None]
+    if momentum > 0:
+        mean = torch.where(old["has"][:, None], momentum * old["mean"].double() + (1 - momentum) * mean, mean)
     kept = old["has"] if carry_over else torch.zeros_like(old["has"])
     prototypes = {
-        "mean": torch.where(seen[:, None], mean, old["mean"] * kept[:, None]),
+        "mean": torch.where(seen[:, None], mean.to(old["mean"]), old["mean"] * kept[:, None]),
         "has": seen | kept,
     }
     return state.replace(extra={**state.extra, "prototypes": prototypes})
 
 
-def average_with_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
-    """Average the model and compute new prototypes."""
-    return update_prototypes(average(state, sums), sums, carry_over=carry_over)
+def average_with_prototypes(
+    state: ServerState, sums: Sums, *, carry_over: bool = True, momentum: float = 0.0
+) -> ServerState:
+    """Average the model and compute new prototypes; see `update_prototypes`."""
+    return update_prototypes(average(state, sums), sums, carry_over=carry_over, momentum=momentum)
 
 
 def num_prototypes(state: ServerState) -> float:
