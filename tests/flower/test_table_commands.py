@@ -59,6 +59,20 @@ def test_few_rows_are_pointed_out(cli, tmp_path):
     assert "watch out: sums over so few rows tell much about each of them (4 rows)" in printed
 
 
+def test_a_column_of_few_values_and_texts_of_one_row_are_pointed_out(cli, tmp_path):
+    folder = tmp_path / "ward"
+    rows = [(*row[:3], "7" if i < 9 else "", "AB"[i == 5], *row[5:]) for i, row in enumerate(rows_of(0))]
+    write_csv(folder / "train.csv", rows)
+    write_csv(folder / "test.csv", rows)
+    printed = cli("sums", str(folder), "--client", "0", *READ)[1]
+    assert [line for line in printed.splitlines() if line.startswith("watch out")] == [
+        "watch out: column 'pressure' has 9 values, and sums over so few tell much about each of them",
+        "watch out: column 'site' has texts that one row alone has, and they leave too: B",
+    ]
+    write_csv(folder / "train.csv", rows_of(0))
+    assert "watch out" not in cli("sums", str(folder), "--client", "0", *READ)[1]
+
+
 @pytest.mark.usefixtures("wards")
 def test_from_tables_to_an_app(cli, tmp_path):
     for k, name in enumerate(("north", "south", "west")):

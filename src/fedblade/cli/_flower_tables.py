@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.data.client_sums import ClientSums
     from fedblade.data.table_encoding import TableEncoding
     from fedblade.flower.agreement import Agreement
     from fedblade.flower.sums_file import SumsFile
@@ -103,10 +104,29 @@ def _what_leaves(file: "SumsFile") -> str:
     if told.columns is not None:
         rows = [(name, *_column_cells(column)) for name, column in told.columns.columns.items()]
         lines.append(_text_table(("column", "holds", "values", "what leaves"), rows, "values"))
-        if told.rows < _FEW:
-            lines.append(f"watch out: sums over so few rows tell much about each of them ({told.rows} rows)")
+        lines += _warnings(told)
     lines.append(f"labels, without their counts: {_listed(tuple(map(str, told.labels)))}")
     return "\n".join(lines)
+
+
+def _warnings(told: "ClientSums") -> list[str]:
+    """Lines about sums that tell much about single rows."""
+    from fedblade.core.words import plural
+    from fedblade.data.table_sums import NumberSums
+
+    assert told.columns is not None  # noqa: S101 - arrays have no sums
+    if told.rows < _FEW:
+        return [f"watch out: sums over so few rows tell much about each of them ({told.rows} rows)"]
+    lines = [
+        f"watch out: column '{_printable(name)}' has {plural(column.count, 'value')}, and sums over so few tell much "
+        f"about each of them"
+        for name, column in told.columns.columns.items()
+        if isinstance(column, NumberSums) and 0 < column.count < _FEW
+    ]
+    return lines + [
+        f"watch out: column '{_printable(name)}' has texts that one row alone has, and they leave too: {_listed(texts)}"
+        for name, texts in told.single.items()
+    ]
 
 
 def _column_cells(column: object) -> tuple[str, str, str]:
