@@ -78,7 +78,7 @@ def test_names_of_columns_may_be_given_in_any_order(app, told):
     both = ReadSettings("outcome", "fill", drop=("remark", "site")), ReadSettings("outcome", "fill", ("site", "remark"))
     found = agree(app, [told(client, settings=settings) for client, settings in enumerate(both)])
     assert found.agreement.settings == both[0]
-    with pytest.raises(Misconfigured, match="--label 'outcome', and .* with --label 'town'"):
+    with pytest.raises(Misconfigured, match=r"--label 'outcome', and .* with --label 'town'"):
         agree(app, [told(0), told(1, settings=ReadSettings("town", "fill", drop=("remark",)), rows=FULL)])
 
 

@@ -88,6 +88,7 @@ def test_from_tables_to_an_app(cli, tmp_path):
     assert status == 0
     lines = printed.splitlines()
     assert lines[0].startswith("sums of 3 clients (0, 1 and 2), ")
+    assert lines[1] == "read with --label outcome --missing fill --drop remark"
     assert any(line.split() == ["site", "no", "input:", "left", "out"] for line in lines)
     assert "3 classes: dead, ill, well" in lines
     assert any(line.startswith("client 3: no sums; may take part") for line in lines)

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedblade.data.client_sums import ClientSums
+    from fedblade.data.own_files import ReadSettings
     from fedblade.data.table_encoding import TableEncoding
     from fedblade.flower.agreement import Agreement
     from fedblade.flower.sums_file import SumsFile
@@ -151,7 +152,8 @@ def _what_holds(agreement: "Agreement", num_classes: int) -> str:
 
     clients = short_listing([str(client) for client in agreement.clients])
     lines = [f"sums of {plural(len(agreement.clients), 'client')} ({clients}), {agreement.rows:,} training rows"]
-    if agreement.encoding is not None:
+    if agreement.settings is not None and agreement.encoding is not None:
+        lines.append(f"read with {_options(agreement.settings)}")
         lines.append(_text_table(("column", "becomes"), _encoding_rows(agreement.encoding), ""))
         lines.append(f"{plural(agreement.encoding.width, 'input')} in all")
     if agreement.classes is None:
@@ -159,6 +161,13 @@ def _what_holds(agreement: "Agreement", num_classes: int) -> str:
     else:
         lines.append(f"{num_classes} classes: {_listed(tuple(map(str, agreement.classes)))}")
     return "\n".join(lines)
+
+
+def _options(settings: "ReadSettings") -> str:
+    """The options of `fedblade flower sums` by which all tables are read."""
+    lists = ("drop", ",".join(settings.drop)), ("categories", ",".join(settings.categories))
+    given = ("label", settings.label), ("missing", settings.missing), *lists
+    return _printable(" ".join(f"--{key} {shlex.quote(value)}" for key, value in given if value))
 
 
 def _encoding_rows(encoding: "TableEncoding") -> list[tuple[str, str]]:
