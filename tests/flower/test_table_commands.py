@@ -59,6 +59,12 @@ def test_few_rows_are_pointed_out(cli, tmp_path):
     assert "watch out: sums over so few rows tell much about each of them (4 rows)" in printed
 
 
+def test_patients_with_several_rows_are_asked_about(cli, tmp_path):
+    write_csv(tmp_path / "visits.csv", [(f"P{i // 3:02}", *row[1:]) for i, row in enumerate(rows_of(0, 60))])
+    printed = cli("sums", "visits.csv", "--client", "0", "--seed", "0", *READ)[1]
+    assert "texts 20 (names of people?): P00, P01, " in printed
+
+
 def test_a_column_of_few_values_and_texts_of_one_row_are_pointed_out(cli, tmp_path):
     folder = tmp_path / "ward"
     rows = [(*row[:3], "7" if i < 9 else "", "AB"[i == 5], *row[5:]) for i, row in enumerate(rows_of(0))]

@@ -142,8 +142,10 @@ def _column_cells(column: object) -> tuple[str, str, str]:
         hint = "; an identifier?" if column.all_different and column.count >= _FEW else ""
         return "numbers", f"{column.count:,}", f"mean {mean:.6g}, deviation {deviation:.6g} (as two sums){hint}"
     assert isinstance(column, CategorySums)  # noqa: S101 - there are two kinds
-    told = "no text, because every row has another one" if column.values is None else f"texts {_listed(column.values)}"
-    return "text", f"{column.count:,}", told
+    if column.values is None:
+        return "text", f"{column.count:,}", "no text, because every row has another one"
+    many = f"{len(column.values)} (names of people?): " if len(column.values) > _FEW else ""
+    return "text", f"{column.count:,}", f"texts {many}{_listed(column.values)}"
 
 
 def _what_holds(agreement: "Agreement", num_classes: int) -> str:
