@@ -143,16 +143,17 @@ def test_missing_values_are_filled_if_asked(frame, tmp_path):
 
 
 def test_columns_that_say_nothing_are_left_out_and_a_line_says_so(tmp_path):
-    rows = "".join(f"{k},name {k},7,{k * 7 % 13},{k % 2}\n" for k in range(150))
-    (tmp_path / "a.csv").write_text(f",name,same,x,label\n{rows}")
+    rows = "".join(f"{k},name {k},7,{10**9 + k},{k * 7 % 13},{k % 2}\n" for k in range(150))
+    (tmp_path / "a.csv").write_text(f",name,same,far,x,label\n{rows}")
     dataset = files(str(tmp_path / "a.csv"))
     assert dataset.input_shape == (1,)
     said = " · ".join(dataset.notes)
     assert "column 'name' has another text in every row, so it is an identifier, and is left out" in said
     assert "column 'same' is the same in every training row, up to rounding, and is left out" in said
+    assert "column 'far' has a deviation below 3e-07 of its mean (subtract a constant" in said
     assert "the first column has no name and is left out" in said
     assert "30 of 150 samples are held out" in said
-    numbers = files(str(tmp_path / "a.csv"), drop="name, same", categories="x")
+    numbers = files(str(tmp_path / "a.csv"), drop="name, same, far", categories="x")
     assert numbers.input_shape == (13,)
 
 

@@ -61,11 +61,25 @@ def test_it_is_written_into_the_app_and_read_back(app, told):
     assert (app.path / "fedblade.toml").read_bytes() == stored
 
 
+FULL = [row for row in rows_of(1) if row[2]]
+
+
 def test_an_app_of_an_app_keeps_the_agreement(app, told, tmp_path):
     agree(app, [told(0), told(1)])
     make_app(tmp_path / "second", str(app.path / "fedblade.toml"), {"flower.attempts": 9})
     first, second = (read_app(folder)[1] for folder in (app.path, tmp_path / "second"))
     assert second == first.model_copy(update={"attempts": 9})
+    copy = find_app(tmp_path / "second")
+    assert not agree(copy, [told(0), told(1)]).changed
+    assert agree(copy, [told(0), told(1), told(2)]).changed
+
+
+def test_names_of_columns_may_be_given_in_any_order(app, told):
+    both = ReadSettings("outcome", "fill", drop=("remark", "site")), ReadSettings("outcome", "fill", ("site", "remark"))
+    found = agree(app, [told(client, settings=settings) for client, settings in enumerate(both)])
+    assert found.agreement.settings == both[0]
+    with pytest.raises(Misconfigured, match=r"--label 'outcome', and .* with --label 'town'"):
+        agree(app, [told(0), told(1, settings=ReadSettings("town", "fill", drop=("remark",)), rows=FULL)])
 
 
 SECTION = """

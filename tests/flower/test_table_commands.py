@@ -59,6 +59,26 @@ def test_few_rows_are_pointed_out(cli, tmp_path):
     assert "watch out: sums over so few rows tell much about each of them (4 rows)" in printed
 
 
+def test_patients_with_several_rows_are_asked_about(cli, tmp_path):
+    write_csv(tmp_path / "visits.csv", [(f"P{i // 3:02}", *row[1:]) for i, row in enumerate(rows_of(0, 60))])
+    printed = cli("sums", "visits.csv", "--client", "0", "--seed", "0", *READ)[1]
+    assert "texts 20 (names of people?): P00, P01, " in printed
+
+
+def test_a_column_of_few_values_and_texts_of_one_row_are_pointed_out(cli, tmp_path):
+    folder = tmp_path / "ward"
+    rows = [(*row[:3], "7" if i < 9 else "", "AB"[i == 5], *row[5:]) for i, row in enumerate(rows_of(0))]
+    write_csv(folder / "train.csv", rows)
+    write_csv(folder / "test.csv", rows)
+    printed = cli("sums", str(folder), "--client", "0", *READ)[1]
+    assert [line for line in printed.splitlines() if line.startswith("watch out")] == [
+        "watch out: column 'pressure' has 9 values, and sums over so few tell much about each of them",
+        "watch out: column 'site' has texts that one row alone has, and they leave too: B",
+    ]
+    write_csv(folder / "train.csv", rows_of(0))
+    assert "watch out" not in cli("sums", str(folder), "--client", "0", *READ)[1]
+
+
 @pytest.mark.usefixtures("wards")
 def test_from_tables_to_an_app(cli, tmp_path):
     for k, name in enumerate(("north", "south", "west")):
@@ -74,6 +94,7 @@ def test_from_tables_to_an_app(cli, tmp_path):
     assert status == 0
     lines = printed.splitlines()
     assert lines[0].startswith("sums of 3 clients (0, 1 and 2), ")
+    assert lines[1] == "read with --label outcome --missing fill --drop remark"
     assert any(line.split() == ["site", "no", "input:", "left", "out"] for line in lines)
     assert "3 classes: dead, ill, well" in lines
     assert any(line.startswith("client 3: no sums; may take part") for line in lines)

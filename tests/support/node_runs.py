@@ -4,10 +4,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedblade.core.tree import tree_digest
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
 from fedblade.flower.app import Deployment
+from fedblade.results import CONFIG, RunDirectory
 from fedblade.runs import Driver, RunListener, load_config, prepare
 from support.local_transport import LocalTransport
 
@@ -80,6 +83,34 @@ class Far:
 
     def refused(self):
         return [event for event in self.events if event["event"] == "refused reply"]
+
+
+def opened(run, *, resume):
+    """The folder of a run on nodes, ready to be written."""
+    directory = RunDirectory(run.folder / "run")
+    directory.open(resume=resume)
+    directory.write(CONFIG, run.config.to_toml())
+    return directory
+
+
+class Stopped(Exception):
+    """The server's process ends."""
+
+
+def stopped(run):
+    """Stops the run after its first round."""
+
+    def tamper(request, reply):
+        if request.kind == "train" and request.facts["round"] == 1:
+            raise Stopped
+        return [reply]
+
+    run.transport.tamper = tamper
+    directory = opened(run, resume=False)
+    with pytest.raises(Stopped):
+        run.trained(directory)
+    directory.close()
+    run.transport.tamper = None
 
 
 class Leaving:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.data.client_sums import ClientSums
+    from fedblade.data.own_files import ReadSettings
     from fedblade.data.table_encoding import TableEncoding
     from fedblade.flower.agreement import Agreement
     from fedblade.flower.sums_file import SumsFile
@@ -103,10 +105,29 @@ def _what_leaves(file: "SumsFile") -> str:
     if told.columns is not None:
         rows = [(name, *_column_cells(column)) for name, column in told.columns.columns.items()]
         lines.append(_text_table(("column", "holds", "values", "what leaves"), rows, "values"))
-        if told.rows < _FEW:
-            lines.append(f"watch out: sums over so few rows tell much about each of them ({told.rows} rows)")
+        lines += _warnings(told)
     lines.append(f"labels, without their counts: {_listed(tuple(map(str, told.labels)))}")
     return "\n".join(lines)
+
+
+def _warnings(told: "ClientSums") -> list[str]:
+    """Lines about sums that tell much about single rows."""
+    from fedblade.core.words import plural
+    from fedblade.data.table_sums import NumberSums
+
+    assert told.columns is not None  # noqa: S101 - arrays have no sums
+    if told.rows < _FEW:
+        return [f"watch out: sums over so few rows tell much about each of them ({told.rows} rows)"]
+    lines = [
+        f"watch out: column '{_printable(name)}' has {plural(column.count, 'value')}, and sums over so few tell much "
+        f"about each of them"
+        for name, column in told.columns.columns.items()
+        if isinstance(column, NumberSums) and 0 < column.count < _FEW
+    ]
+    return lines + [
+        f"watch out: column '{_printable(name)}' has texts that one row alone has, and they leave too: {_listed(texts)}"
+        for name, texts in told.single.items()
+    ]
 
 
 def _column_cells(column: object) -> tuple[str, str, str]:
@@ -121,8 +142,10 @@ def _column_cells(column: object) -> tuple[str, str, str]:
         hint = "; an identifier?" if column.all_different and column.count >= _FEW else ""
         return "numbers", f"{column.count:,}", f"mean {mean:.6g}, deviation {deviation:.6g} (as two sums){hint}"
     assert isinstance(column, CategorySums)  # noqa: S101 - there are two kinds
-    told = "no text, because every row has another one" if column.values is None else f"texts {_listed(column.values)}"
-    return "text", f"{column.count:,}", told
+    if column.values is None:
+        return "text", f"{column.count:,}", "no text, because every row has another one"
+    many = f"{len(column.values)} (names of people?): " if len(column.values) > _FEW else ""
+    return "text", f"{column.count:,}", f"texts {many}{_listed(column.values)}"
 
 
 def _what_holds(agreement: "Agreement", num_classes: int) -> str:
@@ -131,7 +154,8 @@ def _what_holds(agreement: "Agreement", num_classes: int) -> str:
 
     clients = short_listing([str(client) for client in agreement.clients])
     lines = [f"sums of {plural(len(agreement.clients), 'client')} ({clients}), {agreement.rows:,} training rows"]
-    if agreement.encoding is not None:
+    if agreement.settings is not None and agreement.encoding is not None:
+        lines.append(f"read with {_options(agreement.settings)}")
         lines.append(_text_table(("column", "becomes"), _encoding_rows(agreement.encoding), ""))
         lines.append(f"{plural(agreement.encoding.width, 'input')} in all")
     if agreement.classes is None:
@@ -139,6 +163,13 @@ def _what_holds(agreement: "Agreement", num_classes: int) -> str:
     else:
         lines.append(f"{num_classes} classes: {_listed(tuple(map(str, agreement.classes)))}")
     return "\n".join(lines)
+
+
+def _options(settings: "ReadSettings") -> str:
+    """The options of `fedblade flower sums` by which all tables are read."""
+    lists = ("drop", ",".join(settings.drop)), ("categories", ",".join(settings.categories))
+    given = ("label", settings.label), ("missing", settings.missing), *lists
+    return _printable(" ".join(f"--{key} {shlex.quote(value)}" for key, value in given if value))
 
 
 def _encoding_rows(encoding: "TableEncoding") -> list[tuple[str, str]]:

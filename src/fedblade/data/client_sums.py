@@ -4,12 +4,13 @@ Names of people do not leave: a column whose texts all differ gives none of them
 is refused. So are labels of which nearly every row has its own.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data._cells import missing_in
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
@@ -34,13 +35,15 @@ Labels = tuple[int, ...] | tuple[str, ...]
 class ClientSums:
     """Sums over the training rows of a client, and the different labels of all its rows in ascending order.
 
-    `columns` is None if the client has arrays.
+    `columns` is None if the client has arrays. `single` has, by column, the texts that are in `columns` though one row
+    alone has them: the client is warned of these, and nobody else is told which they are.
     """
 
     rows: int
     test_rows: int
     labels: Labels
     columns: TableSums | None
+    single: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def withheld(self) -> tuple[str, ...]:
@@ -61,8 +64,11 @@ def client_sums(samples: OwnSamples, key: tuple[int, int]) -> ClientSums:
     train, test = of_one_kind(whole.y, whole.y[:0] if whole.y_test is None else whole.y_test)
     values = np.union1d(train, test)
     check_are_classes(values, len(train) + len(test))
-    columns = _without_names(table_sums(whole.x)) if isinstance(whole.x, Table) else None
-    return ClientSums(len(train), len(test), tuple(values.tolist()), columns)
+    labels = tuple(values.tolist())
+    if not isinstance(whole.x, Table):
+        return ClientSums(len(train), len(test), labels, None)
+    columns = _without_names(table_sums(whole.x))
+    return ClientSums(len(train), len(test), labels, columns, _single_texts(whole.x, columns))
 
 
 def _without_names(sums: TableSums) -> TableSums:
@@ -86,6 +92,17 @@ def _without_texts(name: str, sums: CategorySums) -> CategorySums:
             f"column out: dataset.drop={name}."
         )
     return sums
+
+
+def _single_texts(table: Table, sums: TableSums) -> dict[str, tuple[str, ...]]:
+    """The texts of each column that the sums have, and that one row alone has."""
+    single = {}
+    for name, column in sums.columns.items():
+        if isinstance(column, CategorySums) and column.values:
+            cells = table.columns[name]
+            texts, counts = np.unique(cells[~missing_in(cells)].astype(str), return_counts=True)
+            single[name] = tuple(map(str, texts[counts == 1]))
+    return {name: texts for name, texts in single.items() if texts}
 
 
 def classes_of_clients(clients: Sequence[ClientSums]) -> Classes:

@@ -163,8 +163,11 @@ def _number(name: str, sums: NumberSums) -> NumberColumn | str:
     """The encoding of a column of numbers, or why it is left out."""
     mean = sums.total / sums.count
     variance = max(0.0, sums.squares / sums.count - mean * mean)
-    if variance <= _CONSTANT * mean * mean:
+    if variance == 0:
         return "is the same in every training row, up to rounding,"
+    if variance <= _CONSTANT * mean * mean:
+        share = f"{_CONSTANT**0.5:.0e}"
+        return f"has a deviation below {share} of its mean (subtract a constant from its numbers to keep it)"
     return NumberColumn(name, mean, variance**0.5)
 
 

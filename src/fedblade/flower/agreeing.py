@@ -126,12 +126,16 @@ def _common_settings(files: Mapping[Path, SumsFile]) -> ReadSettings | None:
             continue
         for key in ("label", "missing", "drop", "categories"):
             mine, other = getattr(expected.settings, key), getattr(file.settings, key)
-            if mine != other:
+            if _in_any_order(mine) != _in_any_order(other):
                 raise Misconfigured(
                     f"'{first}' was made with --{key} {_shown(mine)}, and '{path}' with --{key} {_shown(other)}; "
                     f"expected the same for all clients. Make one of them anew."
                 )
     return expected.settings
+
+
+def _in_any_order(value: str | tuple[str, ...]) -> str | list[str]:
+    return value if isinstance(value, str) else sorted(value)
 
 
 def _shown(value: str | tuple[str, ...]) -> str:

@@ -52,11 +52,6 @@ class Deployment(Section):
     max_norm: Annotated[float, Field(gt=0)] = 100.0
     agreement: Annotated[InstanceOf[Agreement] | None, Field(exclude=True)] = None
 
-    def table(self) -> dict[str, Any]:
-        """The settings as a configuration file has them."""
-        table = self.model_dump()
-        return table if self.agreement is None else table | {KEY: self.agreement.table()}
-
 
 def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
     """The checked configuration of the app in a folder."""

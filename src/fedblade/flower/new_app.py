@@ -12,6 +12,7 @@ from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower._server import check_deployable
+from fedblade.flower._toml_edit import with_agreement
 from fedblade.flower.app import TABLE, Deployment, split_tables
 from fedblade.flower.app_folder import CONFIG, LOCAL, PARTS
 from fedblade.presets.catalogue import read_config
@@ -118,7 +119,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     }
     files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        CONFIG: tomli_w.dumps(tables | {TABLE: deployment.table()}),
+        CONFIG: _config_text(tables, deployment, folder / CONFIG),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),
@@ -133,6 +134,12 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     except OSError as error:
         raise Misconfigured(f"cannot write the app to '{folder}': {error.strerror}. Choose another folder.") from error
     return config, deployment
+
+
+def _config_text(tables: dict[str, Any], deployment: Deployment, path: Path) -> str:
+    """The configuration file; an agreement is a block of its own, which `fedblade flower agree` can replace."""
+    text = tomli_w.dumps(tables | {TABLE: deployment.model_dump()})
+    return text if deployment.agreement is None else with_agreement(text, path, {}, deployment.agreement.table())
 
 
 def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:

@@ -14,8 +14,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.flower import _node_setup
 from fedblade.flower._node_data import own_dataset
 from fedblade.flower._salted_digest import salted_digest
-from fedblade.results import CONFIG, RunDirectory
-from support.node_runs import config_of, digest, trained
+from support.node_runs import config_of, digest, opened, stopped, trained
 from support.three_wards import CHANGES, apart, saved, together, ward
 
 OTHER = "its samples have changed since the run began"
@@ -101,33 +100,6 @@ def test_a_node_that_comes_back_with_other_pictures_is_refused_at_its_greeting(w
     assert [(event["node"], event["client"]) for event in refused] == [("51", 1)]
     assert refused[0]["reason"] == "client 1 holds other samples than when the run began"
     assert far.history[1]["contributors"] == [0, 2]
-
-
-def opened(run, *, resume):
-    directory = RunDirectory(run.folder / "run")
-    directory.open(resume=resume)
-    directory.write(CONFIG, run.config.to_toml())
-    return directory
-
-
-class Stopped(Exception):
-    """The server's process ends."""
-
-
-def stopped(run):
-    """Stops the run after its first round."""
-
-    def tamper(request, reply):
-        if request.kind == "train" and request.facts["round"] == 1:
-            raise Stopped
-        return [reply]
-
-    run.transport.tamper = tamper
-    directory = opened(run, resume=False)
-    with pytest.raises(Stopped):
-        run.trained(directory)
-    directory.close()
-    run.transport.tamper = None
 
 
 def test_a_run_does_not_go_on_with_other_samples(wards, tmp_path):

@@ -8,7 +8,7 @@ from fedblade.flower._node_data import own_dataset
 from fedblade.flower.agreement import Agreement
 from fedblade.runs import prepare
 from fedblade.runs._model_inputs import model_facts
-from support.node_runs import alone, config_of, digest, trained
+from support.node_runs import alone, config_of, digest, opened, stopped, trained
 from support.table_wards import (
     FILL,
     HEADER,
@@ -114,6 +114,19 @@ def test_the_server_s_test_set_may_be_a_table(wards, tmp_path):
     far = trained(setup)
     assert digest(far) == digest(alone(near_config(wards[0].parent)))
     assert all(request.kind in ("hello", "train") for request in run.transport.asked)
+
+
+def test_a_stopped_run_goes_on_with_its_agreement_and_with_no_other(wards, tmp_path):
+    agreement, count = agreed(tmp_path, wards)
+    stopped(apart(tmp_path, wards, agreement, count))
+    other = agreed(tmp_path, [wards[0], *wards[:2]])[0]
+    assert other != agreement
+    with pytest.raises(RunFailed, match="client 0 holds other samples than when the run began"):
+        apart(tmp_path, wards, other, count).setup()
+    run = apart(tmp_path, wards, agreement, count)
+    directory = opened(run, resume=True)
+    assert digest(run.trained(directory)) == digest(alone(near_config(wards[0].parent)))
+    directory.close()
 
 
 def test_mistakes_in_the_server_s_own_file_are_told_in_full(wards, tmp_path):

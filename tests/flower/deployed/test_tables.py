@@ -15,7 +15,6 @@ from fedblade.flower._processes import end_all, free_ports
 from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
 from support.processes import HUNG_SECONDS
-from support.table_wards import rows_of, write_csv
 
 pytestmark = pytest.mark.thorough
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to-own-data.md").read_text(encoding="utf-8")
@@ -44,14 +43,7 @@ def section() -> str:
     return "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
 
 
-def hospitals(folder: Path) -> None:
-    """The three tables."""
-    for k, name in enumerate(NAMES):
-        write_csv(folder / f"{name}.csv", [("well" if cell == "dead" else cell for cell in row) for row in rows_of(k)])
-
-
 def test_the_commands_of_the_page_give_the_model_of_one_machine(tmp_path):
-    hospitals(tmp_path)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOST": "127.0.0.1",
