@@ -6,6 +6,22 @@ from typing import Annotated
 import typer
 
 Node = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the node.")]
+_Sums = Annotated[
+    Path | None,
+    typer.Option(
+        "--sums",
+        metavar="FILE",
+        help="The file of `fedblade flower sums` that you gave away: the node then reads its data in no other way.",
+    ),
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="SHA256",
+        help="Digest of a file with code that the node may run; may be given many times.",
+    ),
+]
 
 
 def serve(
@@ -50,25 +66,21 @@ def join(
             "or module:function.",
         ),
     ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="SHA256",
-            help="Digest of a file with code that the node may run; may be given many times.",
-        ),
-    ] = None,
+    sums: _Sums = None,
+    allow: _Allow = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.")] = "auto",
 ) -> None:
     """Make a node on this machine: a folder with a key of its own, and settings in node.toml.
 
     The key never leaves the folder. Send the public key to the coordinator, who admits it.
     """
-    from fedblade.flower.joining import data_source, join
+    from fedblade.flower.joining import data_source, join, sums_source
     from fedblade.flower.node_folder import NodeFolder, NodeSettings
 
     source = None if data is None else data_source(data)
-    settings = NodeSettings(coordinator, clients, pin, list(allow or ()), source, device)
+    settings = NodeSettings(
+        coordinator, clients, pin, list(allow or ()), source, device, sums=None if sums is None else sums_source(sums)
+    )
     joined = join(NodeFolder(folder.resolve()), settings, authority)
     typer.echo(f"send this file to the coordinator: {joined.public_key}")
     typer.echo(f"its fingerprint, to compare by telephone: {joined.fingerprint}")

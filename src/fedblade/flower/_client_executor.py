@@ -81,7 +81,7 @@ class _Executor:
 def node_of(folder: NodeFolder, settings: NodeSettings, agreement: Agreement | None) -> Node:
     """The node that the settings describe, with the agreement of its pinned app."""
     clients = client_numbers(settings.clients, f"'{folder.settings}'")
-    return Node(clients, settings.data, folder.states, settings.device, agreement)
+    return Node(clients, settings.data, folder.states, settings.device, agreement, settings.sums)
 
 
 def main() -> None:

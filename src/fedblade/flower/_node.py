@@ -37,7 +37,7 @@ class Node:
     """A node of a federation: its clients, its data and the folder of its clients' states.
 
     `data` is None if every client uses its share of the run's data set. `agreement` is that of the pinned app; requests
-    have none.
+    have none. `sums` is the file of sums that the hospital gave away: with it, the node refuses any other agreement.
     """
 
     clients: tuple[int, ...]
@@ -45,6 +45,7 @@ class Node:
     folder: Path
     device: str = "auto"
     agreement: Agreement | None = None
+    sums: str | None = None
 
     def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
         """The answer to a request; raises an error if the request cannot be carried out."""
@@ -128,7 +129,7 @@ class Node:
     def _setup_key(self, facts: Facts, client: int) -> tuple[str, int, OwnData | None, str]:
         """What the set-up of a run on this node depends on."""
         config = json.dumps(facts["config"], sort_keys=True)
-        data = None if self.data is None else OwnData.of(client, self.data, self.agreement)
+        data = None if self.data is None else OwnData.of(client, self.data, self.agreement, self.sums)
         return config, int(facts["num_classes"]), data, self.device
 
     def _check_samples(self, facts: Facts, client: int) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedblade.config.run_config import complete_config
@@ -15,6 +16,7 @@ from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.data.client_parts import is_client_data, parts_of
+from fedblade.flower._given_sums import check_given_sums
 from fedblade.flower._node_data import own_clients, own_dataset
 from fedblade.flower._node_errors import NodeError, failing_with
 from fedblade.flower.agreement import Agreement
@@ -27,7 +29,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OwnData:
-    """The data of a node's only client: `source` and `agreement` as for `own_dataset`, and the state of its files.
+    """The data of a node's only client: `source` and `agreement` as for `own_dataset`, and the state of the files.
+
+    `sums` is the file of sums that its hospital gave away, if the node has it.
 
     A file that is written anew has another state, so that nothing made from the former file is used. A function has no
     state: a process calls it once for each run.
@@ -36,18 +40,23 @@ class OwnData:
     client: int
     source: str
     agreement: Agreement | None
+    sums: str | None
     state: tuple[int, ...]
 
     @staticmethod
-    def of(client: int, source: str, agreement: Agreement | None = None) -> "OwnData":
+    def of(client: int, source: str, agreement: Agreement | None = None, sums: str | None = None) -> "OwnData":
         """The data with the present state of their files."""
         try:
-            files = parts_of(source) if is_client_data(source) else ()
+            files = (*(parts_of(source) if is_client_data(source) else ()), None if sums is None else Path(sums))
             found = [file.stat() for file in files if file is not None]
         except (OSError, Misconfigured):  # whoever reads the files says what is wrong
             found = []
         states = [(file.st_mtime_ns, file.st_size, file.st_ino) for file in found]
-        return OwnData(client, source, agreement, tuple(number for state in states for number in state))
+        return OwnData(client, source, agreement, sums, tuple(number for state in states for number in state))
+
+    def check_sums(self) -> tuple[str, ...]:
+        """Lines for the operator about the sums that the hospital gave away; refuses an agreement on other settings."""
+        return () if self.sums is None else check_given_sums(self.sums, self.source, self.client, self.agreement)
 
 
 @functools.lru_cache(maxsize=4)
@@ -61,9 +70,10 @@ def node_setup(config: str, num_classes: int, data: OwnData | None, device: str)
     # The node knows only this client, so it cannot draw a cohort of several.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     with failing_with("data"):
+        notes = data.check_sums()
         split_seed = complete_config(table | local).split_seed
         dataset = own_dataset(data.source, num_classes, (split_seed, data.client), data.agreement)
-    for note in dataset.notes:
+    for note in (*notes, *dataset.notes):
         _log.warning(note)
     clients = own_clients(dataset, data.client, table["federation"]["num_clients"])
     with failing_with("setup"):

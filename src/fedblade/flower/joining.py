@@ -10,6 +10,7 @@ from fedblade.data.own_files import ENDINGS, is_own_file
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._x509 import load_certificate
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, check_settings, make_node
+from fedblade.flower.sums_file import read_sums_file
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ def data_source(given: str) -> str:
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         raise Misconfigured(f"--data {given}: there is neither '{file}' here nor an installed module '{module}'.")
     return given
+
+
+def sums_source(file: Path) -> str:
+    """The file of sums that a hospital gave away, by its absolute path; refuses a file that is none."""
+    found = _existing("--sums", file)
+    read_sums_file(found)
+    return str(found)
 
 
 def _existing(option: str, file: Path) -> Path:

@@ -79,11 +79,11 @@ class NodeFolder:
 class NodeSettings:
     """The settings of a node, kept in `node.toml`.
 
-    `clients` are the clients that it speaks for, such as `0` or `0,4,8`. `data` is a file with a
-    table or arrays, a folder with such files called `train` and `test`, `FILE.py:function` or `module:function`;
-    without it, every client uses its share of the run's data set. `pin` is the digest of the only
-    app that the node serves, and `allow` has the digests of the files of own parts that it runs. An `insecure` node
-    uses neither encryption nor its key.
+    `clients` are the clients that it speaks for, such as `0` or `0,4,8`. `data` is a file with a table or arrays, a
+    folder with such files called `train` and `test`, `FILE.py:function` or `module:function`; without it, every client
+    uses its share of the run's data set. `pin` is the digest of the only app that the node serves, and `allow` has the
+    digests of the files of own parts that it runs. `sums` is the file of sums that the hospital gave away: with it, the
+    node refuses to read its data in another way. An `insecure` node uses neither encryption nor its key.
     """
 
     coordinator: str
@@ -93,6 +93,7 @@ class NodeSettings:
     data: str | None = None
     device: str = "auto"
     insecure: bool = False
+    sums: str | None = None
 
 
 def make_node(folder: NodeFolder, settings: NodeSettings, authority: Path | None) -> None:
@@ -142,6 +143,11 @@ def check_settings(table: dict[str, Any], source: object) -> NodeSettings:
                 f"'{source}' has {digest!r}, which is not a SHA-256 digest (64 of the digits 0-9 and a-f). "
                 f"'fedblade flower digest APP' prints digests."
             )
+    if "sums" in table and "data" not in table:
+        raise Misconfigured(
+            f"'{source}' has sums = '{table['sums']}' and no data; expected the table that has these sums. Give both, "
+            f"or leave sums out."
+        )
     client_numbers(table["clients"], f"'{source}'")
     return NodeSettings(**table)
 
