@@ -27,7 +27,8 @@ def kinds_and_sizes(sizes):
     """Types and sizes; interpreted, some take long and are for `make test-slow`."""
 
     def is_long(kind, size):
-        return INTERPRETED and (size == "many_rows" or (kind == torch.bfloat16 and size != "one_tile"))
+        many = size in ("many_rows", "many_channels")
+        return INTERPRETED and (many or (kind == torch.bfloat16 and size != "one_tile"))
 
     return [
         pytest.param(kind, size, id=f"{kind}-{size}", marks=[pytest.mark.slow] * is_long(kind, size))
