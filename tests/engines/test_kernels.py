@@ -28,7 +28,7 @@ def kinds_and_sizes(sizes):
 
     def is_long(kind, size):
         many = size in ("many_rows", "many_channels")
-        return INTERPRETED and (many or (kind == torch.bfloat16 and size != "one_tile"))
+        return INTERPRETED and (many or size == "one_client" or (kind == torch.bfloat16 and size != "one_tile"))
 
     return [
         pytest.param(kind, size, id=f"{kind}-{size}", marks=[pytest.mark.slow] * is_long(kind, size))

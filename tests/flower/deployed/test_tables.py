@@ -16,7 +16,7 @@ from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
 from support.processes import HUNG_SECONDS
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to-own-data.md").read_text(encoding="utf-8")
 NAMES = ("north", "south", "west")
 DEPLOY = """
