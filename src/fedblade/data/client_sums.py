@@ -1,7 +1,8 @@
 """What a client tells before a run, so that the tables and the labels of clients on different machines are read alike.
 
-Names of people do not leave: a column whose texts all differ gives none of them, and one whose texts nearly all differ
-is refused. So are labels of which nearly every row has its own.
+Names that occur once do not leave: a column whose texts all differ gives none of them, and one whose texts nearly all
+differ is refused. So are labels of which nearly every row has its own. A name that several rows have does leave, as a
+category: no rule can tell the two apart, so `fedblade flower sums` prints what leaves and warns.
 """
 
 from collections.abc import Mapping, Sequence
